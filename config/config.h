@@ -1,0 +1,36 @@
+/* Settings: one table (option.def), four sources; later ones win: defaults < file < environment
+ * (ATTEND_*) < flags. One bad value stops the start and names itself, its source and what is allowed.
+ * Read-only after config_load: ANY_THREAD. */
+#pragma once
+
+#include "core/base/error.h"
+#include "core/base/str.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct config {
+#define TEXT(name, value, help)                     char *name;
+#define CHOICE(name, value, choices, help)          char *name;
+#define SWITCH(name, value, help)                   bool name;
+#define UINT(name, value, min, max, unit, help)     uint64_t name;
+#define SIZE(name, value, min, max, help)           uint64_t name;
+#include "config/option.def"
+#undef TEXT
+#undef CHOICE
+#undef SWITCH
+#undef UINT
+#undef SIZE
+};
+
+/* argv without the program and the subcommand. --config FILE names the file (else
+ * /etc/attend/attend.conf if it exists). Words that are no flags are left, in order, in
+ * words[0..*n_words) (pointers into argv); `--` ends the flags. A flag is --name VALUE, --name=VALUE,
+ * and for a SWITCH also --name or --no-name. Unknown names: ERR_USAGE with the nearest known one. */
+int config_load(struct config *c, int argc, char **argv, char **words, int *n_words,
+                struct error *err);
+void config_free(struct config *c);
+
+void config_help(struct str *out);                           /* --help's table of settings */
+void config_print(const struct config *c, struct str *out);  /* --print-config: a file that sets the same */
+void config_example(struct str *out);                        /* config/attend.conf, annotated */

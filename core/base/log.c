@@ -1,0 +1,72 @@
+/* [base] logfmt lines on stderr. */
+#include "core/base/log.h"
+
+#include "core/base/utf8.h"
+
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static _Atomic int threshold = LOG_INFO;
+static const char *const names[] = {"error", "warn", "info", "debug"};
+
+void log_set_level(enum log_level level) { atomic_store(&threshold, (int)level); }
+
+const char *log_quote(const char *s, char *out, uint32_t n_out)
+{
+    uint32_t n = 0;
+    bool bare = s[0] != '\0';
+    for (const unsigned char *p = (const unsigned char *)s; *p; p++)
+        bare = bare && *p > ' ' && *p != '"' && *p != '=' && *p != '\\' && *p != 0x7F;
+    if (bare) {
+        snprintf(out, n_out, "%s", s);
+        out[utf8_whole(out, strlen(out))] = '\0';
+        return out;
+    }
+    out[n++] = '"';
+    for (const unsigned char *p = (const unsigned char *)s; *p && n + 6 < n_out; p++) {
+        if (*p == '"' || *p == '\\')
+            n += (uint32_t)snprintf(out + n, n_out - n, "\\%c", *p);
+        else if (*p == '\n')
+            n += (uint32_t)snprintf(out + n, n_out - n, "\\n");
+        else if (*p < ' ' || *p == 0x7F)
+            n += (uint32_t)snprintf(out + n, n_out - n, "\\x%02x", *p);
+        else
+            out[n++] = (char)*p;
+    }
+    n = (uint32_t)utf8_whole(out, n);
+    out[n++] = '"';
+    out[n] = '\0';
+    return out;
+}
+
+void log_line(enum log_level level, const char *msg, const char *fmt, ...)
+{
+    if ((int)level > atomic_load_explicit(&threshold, memory_order_relaxed))
+        return;
+    char line[2048], quoted[256];
+    struct timespec now;
+    struct tm utc;
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &utc);
+    size_t n = strftime(line, sizeof(line), "time=%Y-%m-%dT%H:%M:%S", &utc);
+    n += (size_t)snprintf(line + n, sizeof(line) - n, ".%03ldZ level=%s msg=%s",
+                          now.tv_nsec / 1000000, names[level],
+                          log_quote(msg, quoted, sizeof(quoted)));
+    if (fmt) {
+        line[n++] = ' ';
+        va_list ap;
+        va_start(ap, fmt);
+        int more = vsnprintf(line + n, sizeof(line) - n - 1, fmt, ap);
+        va_end(ap);
+        if (more > 0)
+            n += (size_t)more < sizeof(line) - n - 1 ? (size_t)more : sizeof(line) - n - 2;
+    }
+    n = utf8_whole(line, n);
+    line[n++] = '\n';
+    if (write(STDERR_FILENO, line, n) < 0)
+        return; /* nowhere left to say so */
+}

@@ -1,0 +1,68 @@
+/* Y = X W^T + b: weights packed once into panels, activations quantised once per input.
+ *
+ *   matrix         W [n_out, n_in], packed; owner of its panels
+ *   matmul_input   X [n_rows, n_in], as float rows and, where a quantised matrix will read it, as
+ *                  int8 planes with one scale per 32 values (a view: buffers are the caller's)
+ *
+ * Bits (DESIGN.md 6.3): an element of Y depends on its row of X and its row of W only, never on
+ * n_rows, the panel range, the worker or their number; OpenBLAS (below) excepted.
+ * ANY_THREAD: const on matrices; each worker writes its own panels' columns of Y. */
+#pragma once
+
+#include "core/base/error.h"
+#include "core/base/workers.h"
+#include "core/kernel/quant.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum activations { ACTIVATIONS_INT8, ACTIVATIONS_INT16, ACTIVATIONS_FLOAT };
+
+struct matrix {
+    uint32_t panel; /* enum panel_id (panel.h) */
+    uint32_t n_out, n_in;
+    uint32_t n_panels;
+    size_t panel_bytes;
+    uint8_t *panels; /* [n_panels, panel_bytes], 64-byte aligned; NULL = no matrix */
+    size_t n_bytes;
+};
+
+/* Allocates panels for n_out x n_in weights of a file type. */
+int matrix_open(struct matrix *w, enum quant_id type, uint32_t n_out, uint32_t n_in,
+                struct error *err);
+
+/* Packs rows [row_begin, row_end) of the file's data (`data` = row row_begin) to rows beginning at
+ * out_begin. out_begin and row count are whole panels, but for the matrix's end. Workers may pack
+ * disjoint panels at once. */
+void matrix_pack(struct matrix *w, enum quant_id type, const uint8_t *data, uint32_t out_begin,
+                 uint32_t n_rows);
+void matrix_close(struct matrix *w); /* zeroed is fine */
+
+/* One row, dequantised, bit for bit what the file's type defines: [n_in]. */
+void matrix_row(const struct matrix *w, uint32_t row, float *out);
+
+struct matmul_input {
+    const float *x; /* [n_rows, n_in], 64-byte aligned */
+    uint32_t n_rows, n_in;
+    enum activations activations;
+    uint8_t *buffer; /* the quantised planes and scales, or NULL: float matrices only */
+};
+
+/* Bytes of buffer for at most n_rows rows of n_in values. */
+size_t matmul_input_bytes(uint32_t n_rows, uint32_t n_in, enum activations activations);
+
+/* Quantises rows [begin, end) of in->x into in->buffer. No-op for ACTIVATIONS_FLOAT or no buffer.
+ * Barrier before matmul_run. */
+void matmul_quantise(const struct matmul_input *in, uint32_t begin, uint32_t end);
+
+/* y[r * y_stride + o] = sum_k x[r,k] W[o,k] + bias[o] for this worker's panels of o, all rows.
+ * bias [n_out] or NULL. n_rows 1 .. any. May use OpenBLAS where matmul_blas(true) was said and
+ * W is float and n_rows >= 64. */
+void matmul_run(const struct matrix *w, const struct matmul_input *in, const float *bias, float *y,
+                size_t y_stride, const struct worker *worker);
+
+/* Lets float matrices use OpenBLAS (start-up; default off). Returns -1 with the reason where the
+ * library or a usable core is missing. name: e.g. "OpenBLAS 0.3.21 SkylakeX". */
+int matmul_blas(bool on, char *name, size_t n_name, struct error *err);
+uint64_t matmul_blas_calls(void); /* sgemm calls so far */
