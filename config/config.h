@@ -10,11 +10,11 @@
 #include <stdint.h>
 
 struct config {
-#define TEXT(name, value, help)                     char *name;
-#define CHOICE(name, value, choices, help)          char *name;
-#define SWITCH(name, value, help)                   bool name;
-#define UINT(name, value, min, max, unit, help)     uint64_t name;
-#define SIZE(name, value, min, max, help)           uint64_t name;
+#define TEXT(name, value, help)                 char *name;
+#define CHOICE(name, value, choices, help)      char *name;
+#define SWITCH(name, value, help)               bool name;
+#define UINT(name, value, min, max, unit, help) uint64_t name;
+#define SIZE(name, value, min, max, help)       uint64_t name;
 #include "config/option.def"
 #undef TEXT
 #undef CHOICE
@@ -31,6 +31,7 @@ int config_load(struct config *c, int argc, char **argv, char **words, int *n_wo
                 struct error *err);
 void config_free(struct config *c);
 
-void config_help(struct str *out);                           /* --help's table of settings */
-void config_print(const struct config *c, struct str *out);  /* --print-config: a file that sets the same */
-void config_example(struct str *out);                        /* config/attend.conf, annotated */
+void config_help(struct str *out); /* --help's table of settings */
+void config_print(const struct config *c,
+                  struct str *out);   /* --print-config: a file that sets the same */
+void config_example(struct str *out); /* config/attend.conf, annotated */

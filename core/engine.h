@@ -22,12 +22,12 @@ struct request;
 enum { SESSION_ID_MAX = 128, REQUEST_ID_MAX = 128 };
 
 struct engine_options {
-    const char *model;       /* path */
-    uint32_t threads;        /* 0 = processors allowed; never more than those */
-    uint32_t context;        /* 0 = the model's, at most what fits */
-    uint32_t max_running;    /* rows decoded at once */
+    const char *model;    /* path */
+    uint32_t threads;     /* 0 = processors allowed; never more than those */
+    uint32_t context;     /* 0 = the model's, at most what fits */
+    uint32_t max_running; /* rows decoded at once */
     uint32_t page_tokens;
-    uint32_t prefill_chunk;  /* rows of prefill a step; 0 = by step_ms */
+    uint32_t prefill_chunk; /* rows of prefill a step; 0 = by step_ms */
     uint32_t step_ms;
     uint64_t kv_memory;      /* bytes; 0 = what fits */
     const char *kv_type;     /* "f16" | "f32" */
@@ -55,7 +55,7 @@ enum engine_state engine_state(const struct engine *e, struct error *err);
 struct engine_model {
     const char *path, *file_name, *arch, *types; /* "Q4_1, F32" */
     uint64_t n_params, file_bytes;
-    uint32_t context;   /* per request */
+    uint32_t context; /* per request */
     uint32_t n_ctx_train, n_vocab, n_layers;
     uint32_t page_tokens, n_pages;
     uint32_t threads;
@@ -117,8 +117,8 @@ enum stop_type { STOP_NONE, STOP_EOS, STOP_WORD, STOP_LIMIT };
 struct request_result {
     enum finish_reason finish;
     enum stop_type stop;
-    int32_t stop_index; /* STOP_WORD: which of the stops */
-    struct error error; /* FINISH_ERROR */
+    int32_t stop_index;                                       /* STOP_WORD: which of the stops */
+    struct error error;                                       /* FINISH_ERROR */
     uint32_t prompt_tokens, cached_tokens, completion_tokens; /* prompt: the whole timeline */
     double queue_ms, prefill_ms, ttft_ms, decode_ms;          /* ttft from submit */
     uint32_t prefilled_tokens;                                /* computed, not cached */
@@ -132,7 +132,7 @@ struct engine_event {
     struct sample_choice choice;       /* TOKEN */
     const char *text; /* TOKEN and DONE: valid until the next poll of this request */
     size_t n_text;
-    uint64_t at_ns; /* when the engine made it */
+    uint64_t at_ns;                      /* when the engine made it */
     const struct request_result *result; /* DONE: valid until release */
 };
 
@@ -153,7 +153,7 @@ enum session_state { SESSION_IDLE, SESSION_RUNNING };
 struct session_info {
     char id[SESSION_ID_MAX + 1];
     uint32_t tokens;
-    uint64_t bytes;               /* of KV held: tokens in its pages x kv_token_bytes */
+    uint64_t bytes;                /* of KV held: tokens in its pages x kv_token_bytes */
     double created_s, last_used_s; /* Unix time */
     enum session_state state;
 };
@@ -165,11 +165,11 @@ struct session_command {
     char id[SESSION_ID_MAX + 1];
     char to[SESSION_ID_MAX + 1]; /* FORK: new name */
     bool has_at;
-    uint32_t at;                 /* FORK: keep this many tokens; REWIND: to */
+    uint32_t at; /* FORK: keep this many tokens; REWIND: to */
     /* the answer */
-    int rc;                      /* 0, or -1 with *err */
+    int rc; /* 0, or -1 with *err */
     struct error err;
-    struct session_info *infos;  /* malloc'd [n_infos]: the caller frees */
+    struct session_info *infos; /* malloc'd [n_infos]: the caller frees */
     uint32_t n_infos;
     void (*done)(struct session_command *c); /* ON_LOOP */
     void *owner;
@@ -192,8 +192,8 @@ struct engine_stats {
     uint32_t running, waiting;
     uint32_t pages_total, pages_used, pages_cached, pages_free, pages_reserved;
     uint32_t sessions;
-    uint64_t scores; /* q.k of one layer and head */
-    uint64_t heartbeat;     /* rises with every layer computed and tensor loaded */
+    uint64_t scores;    /* q.k of one layer and head */
+    uint64_t heartbeat; /* rises with every layer computed and tensor loaded */
     uint64_t blas_calls;
     double last_step_ms, longest_step_ms;
     bool busy; /* computing or loading now: then the heartbeat must move */

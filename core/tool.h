@@ -20,8 +20,9 @@ struct tool_logits {
     const uint32_t *ids;
     uint32_t n_ids;
     bool decode; /* one token at a time, else one prefill (in steps of prefill_chunk, 0 = 512) */
-    struct engine_options engine; /* threads, context, kv_type, page_tokens, prefill_chunk, activations, blas */
-    FILE *out;   /* float32 little endian [n_ids, n_vocab] */
+    struct engine_options
+        engine; /* threads, context, kv_type, page_tokens, prefill_chunk, activations, blas */
+    FILE *out;  /* float32 little endian [n_ids, n_vocab] */
 };
 /* As the server would compute them: the same pages, batches and kernels. */
 int tool_logits(const struct tool_logits *job, struct error *err);
@@ -33,7 +34,7 @@ struct tool_model {
     bool known;                    /* hparams are valid */
     uint32_t n_layers, dim, n_heads, n_kv_heads, head_dim, ff_dim, n_vocab, n_ctx;
     uint64_t n_params;
-    char types[128];               /* "210 Q4_1, 61 F32, 1 Q8_0" */
+    char types[128]; /* "210 Q4_1, 61 F32, 1 Q8_0" */
     struct error why_unknown;
 };
 int tool_model_open(const char *model, struct tool_model *m, struct error *err);

@@ -16,8 +16,8 @@ enum error_code {
 
 struct error {
     enum error_code code;
-    char param[64];         /* the request's field or the setting at fault, or "" */
-    char text[512];         /* UTF-8, NUL-terminated, one line */
+    char param[64];           /* the request's field or the setting at fault, or "" */
+    char text[512];           /* UTF-8, NUL-terminated, one line */
     uint64_t n_prompt_tokens; /* ERR_CONTEXT: beside n_ctx in the reply */
     uint64_t n_ctx;
 };

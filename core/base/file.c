@@ -39,7 +39,7 @@ static int open_regular(const char *path, size_t *n_bytes, struct error *err)
 
 int file_map_open(const char *path, struct file_map *map, struct error *err)
 {
-    size_t n;
+    size_t n = 0;
     int fd = open_regular(path, &n, err);
     *map = (struct file_map){0};
     if (fd < 0)
@@ -60,7 +60,7 @@ int file_map_open(const char *path, struct file_map *map, struct error *err)
 void file_map_close(struct file_map *map)
 {
     if (map->bytes)
-        munmap((void *)(uintptr_t)map->bytes, map->n_bytes);
+        munmap(map->bytes, map->n_bytes);
     *map = (struct file_map){0};
 }
 
@@ -69,12 +69,12 @@ void file_map_done(const struct file_map *map, size_t offset, size_t n)
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     size_t begin = (offset + page - 1) / page * page, end = (offset + n) / page * page;
     if (map->bytes && begin < end && end <= map->n_bytes)
-        madvise((void *)(uintptr_t)(map->bytes + begin), end - begin, MADV_DONTNEED);
+        madvise(map->bytes + begin, end - begin, MADV_DONTNEED);
 }
 
 char *file_read(const char *path, size_t limit, size_t *n_bytes, struct error *err)
 {
-    size_t n, got = 0;
+    size_t n = 0, got = 0;
     int fd = open_regular(path, &n, err);
     if (fd < 0)
         return NULL;

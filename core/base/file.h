@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 struct file_map {
-    const uint8_t *bytes;
+    uint8_t *bytes; /* read-only pages */
     size_t n_bytes;
 };
 

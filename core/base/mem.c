@@ -1,8 +1,9 @@
 /* [base] checked allocation, huge-page blocks, the ledger, and what the cgroup still allows. */
 #include "core/base/mem.h"
 
+#include "core/base/cgroup.h"
+
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -78,67 +79,16 @@ uint64_t mem_held(enum mem_owner owner) { return atomic_load(&held[owner]); }
 
 const char *mem_owner_name(enum mem_owner owner) { return owner_names[owner]; }
 
-/* The number in a one-line file; false where there is none ("max", no file). */
-static bool read_number(const char *path, uint64_t *value)
-{
-    FILE *f = fopen(path, "r");
-    unsigned long long v;
-    if (!f)
-        return false;
-    bool ok = fscanf(f, "%llu", &v) == 1;
-    fclose(f);
-    *value = v;
-    return ok;
-}
-
-/* Least of limit - use over the process's cgroup and its parents (v2). */
-static uint64_t group_left(void)
-{
-    char line[512], path[600];
-    uint64_t left = UINT64_MAX, limit, use;
-    FILE *f = fopen("/proc/self/cgroup", "r");
-    if (!f)
-        return left;
-    while (fgets(line, sizeof(line), f)) {
-        if (strncmp(line, "0::", 3) != 0)
-            continue;
-        char *group = line + 3;
-        group[strcspn(group, "\n")] = '\0';
-        for (;;) {
-            const char *name = strcmp(group, "/") ? group : "";
-            snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.max", name);
-            if (read_number(path, &limit)) {
-                snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.current", name);
-                if (!read_number(path, &use))
-                    use = 0;
-                uint64_t here = limit > use ? limit - use : 0;
-                left = here < left ? here : left;
-            }
-            char *slash = strrchr(group, '/');
-            if (!slash || group[1] == '\0')
-                break;
-            slash[slash == group] = '\0';
-        }
-    }
-    fclose(f);
-    if (read_number("/sys/fs/cgroup/memory/memory.limit_in_bytes", &limit) &&
-        read_number("/sys/fs/cgroup/memory/memory.usage_in_bytes", &use)) {
-        uint64_t here = limit > use ? limit - use : 0;
-        left = here < left ? here : left;
-    }
-    return left;
-}
-
 uint64_t mem_available(void)
 {
+    static const char key[] = "MemAvailable:";
     char line[128];
-    unsigned long long kib = 0;
+    uint64_t machine = UINT64_MAX, group = cgroup_memory_left();
     FILE *f = fopen("/proc/meminfo", "r");
     while (f && fgets(line, sizeof(line), f))
-        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
-            break;
+        if (strncmp(line, key, sizeof(key) - 1) == 0)
+            machine = strtoull(line + sizeof(key) - 1, NULL, 10) * 1024;
     if (f)
         fclose(f);
-    uint64_t machine = kib ? (uint64_t)kib * 1024 : UINT64_MAX, group = group_left();
     return machine < group ? machine : group;
 }

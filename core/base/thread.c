@@ -1,6 +1,7 @@
 /* [base] thread roles, names, and how many processors the machine really gives us. */
 #include "core/base/thread.h"
 
+#include "core/base/cgroup.h"
 #include "core/base/mem.h"
 
 #include <pthread.h>
@@ -49,65 +50,6 @@ void thread_name(const char *fmt, ...)
     pthread_setname_np(pthread_self(), name);
 }
 
-/* Processors of the quota in a "quota period" or two files, rounded up; 0 = no quota. */
-static uint32_t quota_of(long long quota, long long period)
-{
-    if (quota <= 0 || period <= 0)
-        return 0;
-    return (uint32_t)((quota + period - 1) / period);
-}
-
-/* Lowest quota from the process's own cgroup up to the root (v2: cpu.max in each). */
-static uint32_t quota_v2(void)
-{
-    char line[512], path[600], text[64];
-    FILE *f = fopen("/proc/self/cgroup", "r");
-    uint32_t least = 0;
-    if (!f)
-        return 0;
-    while (fgets(line, sizeof(line), f)) {
-        if (strncmp(line, "0::", 3) != 0)
-            continue;
-        char *group = line + 3;
-        group[strcspn(group, "\n")] = '\0';
-        for (;;) {
-            snprintf(path, sizeof(path), "/sys/fs/cgroup%s/cpu.max", strcmp(group, "/") ? group : "");
-            FILE *q = fopen(path, "r");
-            long long quota, period;
-            if (q) {
-                if (fgets(text, sizeof(text), q) && sscanf(text, "%lld %lld", &quota, &period) == 2) {
-                    uint32_t n = quota_of(quota, period);
-                    if (n && (!least || n < least))
-                        least = n;
-                }
-                fclose(q);
-            }
-            char *slash = strrchr(group, '/');
-            if (!slash || group[1] == '\0')
-                break;
-            slash[slash == group] = '\0';
-        }
-    }
-    fclose(f);
-    return least;
-}
-
-static uint32_t quota_v1(void)
-{
-    long long quota = 0, period = 0;
-    FILE *q = fopen("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "r");
-    FILE *p = fopen("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "r");
-    if (q && fscanf(q, "%lld", &quota) != 1)
-        quota = 0;
-    if (p && fscanf(p, "%lld", &period) != 1)
-        period = 0;
-    if (q)
-        fclose(q);
-    if (p)
-        fclose(p);
-    return quota_of(quota, period);
-}
-
 uint32_t thread_processors(void)
 {
     cpu_set_t set;
@@ -116,9 +58,7 @@ uint32_t thread_processors(void)
         n = (uint32_t)CPU_COUNT(&set);
     else if (sysconf(_SC_NPROCESSORS_ONLN) > 0)
         n = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
-    uint32_t quota = quota_v2();
-    if (!quota)
-        quota = quota_v1();
+    uint32_t quota = cgroup_processors();
     if (quota && quota < n)
         n = quota;
     return n ? n : 1;

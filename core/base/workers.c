@@ -32,7 +32,7 @@ struct workers {
     struct {
         pthread_t thread;
         struct worker w;
-    } *others; /* [n - 1] */
+    } * others; /* [n - 1] */
 };
 
 static void pause_cpu(void)
@@ -107,8 +107,8 @@ struct workers *workers_open(uint32_t n, struct error *err)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     for (uint32_t i = 1; i < n; i++) {
         pool->others[i - 1].w = (struct worker){i, n, pool};
-        int rc = pthread_create(&pool->others[i - 1].thread, NULL, worker_main,
-                                &pool->others[i - 1].w);
+        int rc =
+            pthread_create(&pool->others[i - 1].thread, NULL, worker_main, &pool->others[i - 1].w);
         if (rc) {
             error_set(err, ERR_NO_MEMORY, "cannot start worker %u of %u: %s", i, n, strerror(rc));
             break;

@@ -18,7 +18,7 @@ struct quant {
     uint32_t gguf_id;     /* the number of the type in a GGUF file */
     uint32_t block_elems; /* a row is a whole number of blocks */
     uint32_t block_bytes;
-    uint32_t panel;       /* enum panel_id */
+    uint32_t panel; /* enum panel_id */
     void (*dequant)(float *out, const uint8_t *blocks, size_t n_elems);
 };
 

@@ -29,8 +29,9 @@ struct kv_pool {
     struct kv_geometry geometry;
     uint32_t n_pages;
     size_t page_bytes;
-    size_t head_bytes; /* of K (and of V) of one layer and head: head_dim * page_tokens * value size */
-    uint8_t *memory;   /* [n_pages, page_bytes] */
+    size_t
+        head_bytes; /* of K (and of V) of one layer and head: head_dim * page_tokens * value size */
+    uint8_t *memory;      /* [n_pages, page_bytes] */
     struct kv_book *book; /* pages.c's own: references, lists, reservations */
 };
 

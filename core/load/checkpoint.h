@@ -28,7 +28,7 @@ struct meta {
             size_t n;
         } str;
     };
-    uint64_t n_items; /* META_ARRAY */
+    uint64_t n_items;  /* META_ARRAY */
     const void *items; /* loader's own */
 };
 
@@ -36,7 +36,7 @@ struct tensor {
     const char *name; /* NUL-terminated */
     enum quant_id type;
     uint32_t n_dims;
-    uint64_t dims[4]; /* outermost first, as mathematics writes it: a matrix is [n_out, n_in] */
+    uint64_t dims[4];    /* outermost first, as mathematics writes it: a matrix is [n_out, n_in] */
     const uint8_t *data; /* n_bytes, inside the mapping */
     size_t n_bytes;
 };
@@ -49,7 +49,7 @@ void checkpoint_close(struct checkpoint *c); /* NULL is fine */
 /* The mapping of t will not be read again: lets its pages go. */
 void checkpoint_done(const struct checkpoint *c, const struct tensor *t);
 
-const char *checkpoint_path(const struct checkpoint *c); /* of the file itself */
+const char *checkpoint_path(const struct checkpoint *c);   /* of the file itself */
 const char *checkpoint_format(const struct checkpoint *c); /* "GGUF v3" */
 uint64_t checkpoint_bytes(const struct checkpoint *c);
 

@@ -6,10 +6,11 @@
 
 struct batch_row {
     uint32_t token;
-    uint32_t pos;          /* absolute position in the timeline, 0 .. */
-    const struct seq *seq; /* its pages cover pos; rows of one seq are adjacent, pos rising by 1, and
+    uint32_t pos; /* absolute position in the timeline, 0 .. */
+    const struct seq
+        *seq;           /* its pages cover pos; rows of one seq are adjacent, pos rising by 1, and
                               positions below the first row's are already in the pages */
-    int32_t logits_row;    /* row of the logits to write, or -1: not wanted */
+    int32_t logits_row; /* row of the logits to write, or -1: not wanted */
 };
 
 struct batch {

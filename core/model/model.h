@@ -19,10 +19,10 @@ enum blas_mode { BLAS_AUTO, BLAS_OFF };
 struct model_options {
     enum activations activations;
     enum blas_mode blas;
-    uint32_t max_rows;   /* of a batch */
-    uint32_t max_logits; /* of a batch */
-    uint32_t max_context;/* positions */
-    atomic_bool *stop;   /* NULL, or: set by another thread to give up loading */
+    uint32_t max_rows;           /* of a batch */
+    uint32_t max_logits;         /* of a batch */
+    uint32_t max_context;        /* positions */
+    atomic_bool *stop;           /* NULL, or: set by another thread to give up loading */
     _Atomic uint64_t *heartbeat; /* NULL, or: raised after every tensor loaded and layer computed */
 };
 

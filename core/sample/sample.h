@@ -19,8 +19,8 @@ struct sample_params {
     double temperature; /* 0 = greedy */
     uint32_t top_k;     /* 0 = off */
     double top_p, min_p;
-    double repeat_penalty;  /* 1 = off */
-    int32_t repeat_last_n;  /* window of the three penalties; 0 = off, -1 = whole timeline */
+    double repeat_penalty; /* 1 = off */
+    int32_t repeat_last_n; /* window of the three penalties; 0 = off, -1 = whole timeline */
     double presence_penalty, frequency_penalty;
     uint64_t seed;
     struct logit_bias *biases; /* [n_biases], the request's */
@@ -40,7 +40,7 @@ struct logprob {
 
 struct sample_choice {
     uint32_t id;
-    float logprob;    /* where n_logprobs >= 0 */
+    float logprob; /* where n_logprobs >= 0 */
     uint32_t n_top;
     struct logprob top[LOGPROBS_MAX]; /* most probable first, then lowest id */
 };

@@ -1,0 +1,11 @@
+/* What the control group of this process allows: the least over the group and its parents (v2), or
+ * the mounted controller's (v1). ANY_THREAD: reads files. */
+#pragma once
+
+#include <stdint.h>
+
+/* Processors of the CPU quota, rounded up; 0 = no quota. */
+uint32_t cgroup_processors(void);
+
+/* Bytes between the memory limit and what is in use; UINT64_MAX = no limit. */
+uint64_t cgroup_memory_left(void);

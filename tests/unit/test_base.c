@@ -1,0 +1,186 @@
+/* core/base: UTF-8, strings, errors, log values, workers. */
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/base/str.h"
+#include "core/base/thread.h"
+#include "core/base/utf8.h"
+#include "core/base/workers.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void utf8_round_trip(void **state)
+{
+    (void)state;
+    char b[4];
+    uint32_t back;
+    for (uint32_t cp = 0; cp < 0x110000; cp++) {
+        int n = utf8_encode(cp, b);
+        bool surrogate = cp >= 0xD800 && cp <= 0xDFFF;
+        assert_int_equal(utf8_decode(b, (size_t)n, &back), surrogate ? -1 : n);
+        if (!surrogate)
+            assert_int_equal(back, cp);
+        for (int k = 1; k < n && !surrogate; k++)
+            assert_int_equal(utf8_decode(b, (size_t)k, &back), 0);
+    }
+}
+
+static void utf8_refuses(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {
+        "\x80",         "\xC0\x80",         "\xC1\xBF", "\xE0\x80\x80", "\xED\xA0\x80", "\xF5\x80",
+        "\xF4\x90\x80", "\xF0\x80\x80\x80", "\xFF",     "a\xC3",        "\xE4\xBD"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
+        assert_false(utf8_valid(bad[i], strlen(bad[i])));
+    assert_true(utf8_valid("a\0b \xF0\x9F\x98\x80", 8));
+}
+
+static void utf8_whole_cuts(void **state)
+{
+    (void)state;
+    const char *s = "x\xF0\x9F\x98\x80"; /* x and a four-byte character */
+    size_t want[] = {0, 1, 1, 1, 1, 5};
+    for (size_t n = 0; n <= 5; n++)
+        assert_int_equal(utf8_whole(s, n), want[n]);
+    assert_int_equal(utf8_whole("\x80\x80\x80\x80", 4), 4); /* junk is not a beginning */
+}
+
+static void str_grows(void **state)
+{
+    (void)state;
+    struct str b = {0};
+    assert_string_equal(str_text(&b), "");
+    for (int i = 0; i < 1000; i++)
+        str_addf(&b, "%d,", i);
+    assert_int_equal(b.n, 3890);
+    assert_memory_equal(b.s + b.n - 4, "999,", 5);
+    str_clear(&b);
+    str_add(&b, "a\0b", 3);
+    assert_int_equal(b.n, 3);
+    assert_false(b.failed);
+    str_free(&b);
+}
+
+static void error_texts(void **state)
+{
+    (void)state;
+    struct error err;
+    char big[2000];
+    memset(big, 'x', sizeof(big));
+    memcpy(big + 509, "\xE4\xBD\xA0", 3); /* lies across the end of err.text */
+    big[sizeof(big) - 1] = '\0';
+    assert_int_equal(error_set(&err, ERR_FORMAT, "%s", big), -1);
+    assert_true(utf8_valid(err.text, strlen(err.text)));
+    assert_int_equal(strlen(err.text), 509);
+    error_set_context(&err, 5000, 4096);
+    assert_string_equal(err.text, "This model's maximum context length is 4096 tokens, the prompt "
+                                  "has 5000");
+    assert_int_equal(error_http_status(err.code), 400);
+    assert_string_equal(error_name(err.code), "context_length_exceeded");
+    error_set(&err, ERR_BUSY, NULL);
+    assert_int_equal(error_http_status(err.code), 429);
+    assert_int_equal(error_set(NULL, ERR_BUSY, NULL), -1);
+}
+
+static void log_values(void **state)
+{
+    (void)state;
+    char out[32];
+    assert_string_equal(log_quote("plain", out, sizeof(out)), "plain");
+    assert_string_equal(log_quote("", out, sizeof(out)), "\"\"");
+    assert_string_equal(log_quote("a b\n\"\x01", out, sizeof(out)), "\"a b\\n\\\"\\x01\"");
+    log_quote("a very long value with spaces that is cut somewhere", out, sizeof(out));
+    assert_true(strlen(out) < sizeof(out));
+    assert_int_equal(out[strlen(out) - 1], '"');
+}
+
+static void mem_checks(void **state)
+{
+    (void)state;
+    assert_null(mem_grow(NULL, SIZE_MAX / 2, 4));
+    uint64_t before = mem_held(MEM_KV);
+    for (size_t n = 1; n < 9 << 20; n = n * 3 + 1) {
+        unsigned char *p = mem_big_new(n, MEM_KV);
+        assert_non_null(p);
+        assert_int_equal((uintptr_t)p % 64, 0);
+        assert_int_equal(p[0] | p[n - 1], 0);
+        p[n - 1] = 1;
+        assert_int_equal(mem_held(MEM_KV), before + n);
+        mem_big_free(p, n, MEM_KV);
+    }
+    assert_int_equal(mem_held(MEM_KV), before);
+    assert_true(mem_available() > 1 << 20);
+}
+
+enum { N_WORKERS = 4, N_ROUNDS = 200 };
+struct meeting {
+    uint32_t slot[N_WORKERS];
+    atomic_uint wrong;
+};
+
+/* Each round every worker writes its slot, meets, and must see all slots of that round. */
+static void meet(const struct worker *w, void *arg)
+{
+    struct meeting *m = arg;
+    for (uint32_t round = 1; round <= N_ROUNDS; round++) {
+        m->slot[w->id] = round;
+        worker_barrier(w);
+        for (uint32_t i = 0; i < w->n; i++)
+            if (m->slot[i] != round)
+                atomic_fetch_add(&m->wrong, 1);
+        worker_barrier(w);
+    }
+}
+
+static void workers_meet(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= N_WORKERS; n++) {
+        struct error err;
+        struct workers *pool = workers_open(n, &err);
+        assert_non_null(pool);
+        struct meeting m = {0};
+        for (int i = 0; i < 3; i++)
+            workers_run(pool, meet, &m);
+        assert_int_equal(atomic_load(&m.wrong), 0);
+        assert_int_equal(m.slot[n - 1], N_ROUNDS);
+        workers_close(pool);
+    }
+    assert_true(thread_processors() >= 1);
+}
+
+static void slices_cover(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= 7; n++)
+        for (uint32_t items = 0; items < 40; items++) {
+            uint32_t next = 0;
+            for (uint32_t id = 0; id < n; id++) {
+                uint32_t begin, end;
+                struct worker w = {id, n, NULL};
+                worker_slice(&w, items, &begin, &end);
+                assert_int_equal(begin, next);
+                next = end;
+            }
+            assert_int_equal(next, items);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(utf8_round_trip), cmocka_unit_test(utf8_refuses),
+        cmocka_unit_test(utf8_whole_cuts), cmocka_unit_test(str_grows),
+        cmocka_unit_test(error_texts),     cmocka_unit_test(log_values),
+        cmocka_unit_test(mem_checks),      cmocka_unit_test(workers_meet),
+        cmocka_unit_test(slices_cover),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
