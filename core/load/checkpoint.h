@@ -41,8 +41,8 @@ struct tensor {
     size_t n_bytes;
 };
 
-/* path: a GGUF file, or a folder with exactly one GGUF file. vocabulary_only: a file without
- * tensors is fine. Errors name the key or tensor and both values. */
+/* path: a GGUF file, or a folder with exactly one GGUF file. A file without
+ * tensors (a vocabulary) is fine. Errors name the file, the key or tensor, and both values. */
 struct checkpoint *checkpoint_open(const char *path, struct error *err);
 void checkpoint_close(struct checkpoint *c); /* NULL is fine */
 
