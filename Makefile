@@ -1,25 +1,37 @@
 # attend: `make help` lists what it can do
 MAKEFLAGS += -r
 .SUFFIXES:
+.DELETE_ON_ERROR:
 .DEFAULT_GOAL := all
 
-CC      ?= cc
 ifeq ($(origin CC),default)
 CC      := gcc
 endif
 MODE    ?= release
 BUILD   ?= build
+PREFIX  ?= /usr/local
 OUT      = $(BUILD)$(if $(filter-out release,$(MODE)),/$(MODE))
+
+# What `make run` serves: the default model, a MODEL=path, or a MODEL=https://... (SHA256= is checked).
+MODEL   ?=
+SHA256  ?=
+PORT    ?= 8080
 
 PKGS     = libmicrohttpd libuv jansson libpcre2-8 libutf8proc
 CFLAGS_release = -O3 -g -fno-math-errno
 CFLAGS_debug   = -O0 -g3 -DATTEND_DEBUG
 CFLAGS_asan    = -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -DATTEND_DEBUG
 CFLAGS_tsan    = -O1 -g -fsanitize=thread -DATTEND_DEBUG
+ifeq ($(CFLAGS_$(MODE)),)
+$(error MODE=$(MODE): one of release, debug, asan, tsan)
+endif
+# pkg-config is asked once, and only when something is built: `make run` may have to install it first.
+PKG_CFLAGS = $(eval PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS)))$(PKG_CFLAGS)
+PKG_LIBS   = $(eval PKG_LIBS := $(shell pkg-config --libs $(PKGS)))$(PKG_LIBS)
 ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -I. -MMD -MP -ffp-contract=off -Wall -Wextra -Wshadow -Wstrict-prototypes \
-             -Wmissing-prototypes -Wundef -Wvla $(shell pkg-config --cflags $(PKGS)) $(CFLAGS_$(MODE)) $(CFLAGS)
+             -Wmissing-prototypes -Wundef -Wvla $(PKG_CFLAGS) $(CFLAGS_$(MODE)) $(CFLAGS)
 ALL_LDFLAGS = $(filter -fsanitize=%,$(CFLAGS_$(MODE))) $(LDFLAGS)
-LDLIBS   = $(shell pkg-config --libs $(PKGS)) -lm -lpthread -ldl
+LDLIBS   = $(PKG_LIBS) -lm -lpthread -ldl
 
 # The rooms, in the order in which data flows through them. New files are found by name.
 ROOMS = core/base core/load core/kernel core/kernel/quant core/kernel/panel core/kv core/text core/text/tokenizer \
@@ -27,34 +39,102 @@ ROOMS = core/base core/load core/kernel core/kernel/quant core/kernel/panel core
 SRC   = $(wildcard $(ROOMS:=/*.c))
 OBJ   = $(SRC:%.c=$(OUT)/obj/%.o)
 LIB   = $(OUT)/libattend.a
+HELP  = $(patsubst tests/%.c,$(OUT)/obj/tests/%.o,$(wildcard tests/lib/*.c))
 UNIT  = $(patsubst tests/%.c,$(OUT)/tests/%,$(wildcard tests/unit/test_*.c tests/kernel/test_*.c))
+FUZZ  = $(patsubst tests/%.c,$(OUT)/tests/%,$(wildcard tests/fuzz/fuzz_*.c))
 
-.PHONY: all unit clean help
+# Short lines, `V=1` for whole commands.
+Q     = $(if $(V),,@)
+say   = $(if $(V),,@printf '  %-5s %s\n' $(1) $@)
+# Where a recipe starts make again: on all processors, unless the caller said how many.
+remake = +$(MAKE) --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(shell nproc))
+run_tests = BUILD=$(BUILD) MODE=$(MODE) python3 tests/run.py
 
-all: $(OUT)/attend                          ## build the program
+.PHONY: all run test suite check unit golden http asan tsan fuzz tests toc format docs install docker clean help FORCE
+
+all: $(OUT)/attend                          ## build the program, build/attend
 
 $(OUT)/attend: $(OUT)/obj/server/main.o $(LIB)
-	$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LDLIBS)
+	$(call say,LINK)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o %.a,$^) $(LDLIBS)
 
-$(LIB): $(filter-out $(OUT)/obj/server/main.o,$(OBJ))
+$(LIB): $(filter-out $(OUT)/obj/server/main.o,$(OBJ)) $(OUT)/sources
+	$(call say,AR)
 	@rm -f $@
-	ar rcs $@ $^
+	$(Q)ar rcs $@ $(filter %.o,$^)
 
-$(OUT)/obj/%.o: %.c
+$(OUT)/obj/%.o: %.c $(OUT)/flags
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -c -o $@ $<
+	$(call say,CC)
+	$(Q)$(CC) $(ALL_CFLAGS) -c -o $@ $<
 
-$(OUT)/tests/%: tests/%.c $(LIB)
+$(OUT)/tests/fuzz/%: tests/fuzz/%.c tests/fuzz/replay.c $(LIB) $(OUT)/flags
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $< $(LIB) -lcmocka $(LDLIBS)
+	$(call say,TEST)
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $(filter %.c %.a,$^) $(LDLIBS)
 
+$(OUT)/tests/%: tests/%.c $(HELP) $(LIB) $(OUT)/flags
+	@mkdir -p $(@D)
+	$(call say,TEST)
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $(filter %.c %.o %.a,$^) -lcmocka $(LDLIBS)
+
+# Rewritten only when they change: other flags rebuild all, a file that went away the library.
+$(OUT)/flags: FORCE
+	@mkdir -p $(@D)
+	@echo '$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS)' | cmp -s - $@ || echo '$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS)' > $@
+$(OUT)/sources: FORCE
+	@mkdir -p $(@D)
+	@echo '$(OBJ)' | cmp -s - $@ || echo '$(OBJ)' > $@
+
+run:                                        ## install what is missing, build, fetch the model, serve it; MODEL=path|URL SHA256= PORT=
+	@sh config/setup.sh build
+	$(remake) all
+	@MODEL='$(MODEL)' SHA256='$(SHA256)' PORT='$(PORT)' exec sh config/run.sh $(OUT)/attend
+
+test:                                       ## install what is missing, build, run every test and lint
+	@sh config/setup.sh build test
+	@sh config/fetch-model.sh > /dev/null
+	$(remake) all tests
+	@$(run_tests)
+
+suite: all tests                            ## every test but the lints, in this MODE
+	@$(run_tests) unit kernel fuzz golden http client fault
+
+tests: $(UNIT) $(FUZZ)
 unit: $(UNIT)                               ## unit and kernel tests
-	@for t in $(UNIT); do $$t || exit 1; done
+	@$(run_tests) unit kernel
+golden: all                                 ## whole models against what other software computed
+	@$(run_tests) golden
+http: all                                   ## the daemon through its sockets
+	@$(run_tests) http
+fuzz: $(FUZZ)                               ## replay the fuzzing corpora; FUZZ_S=60 searches for new inputs (clang)
+	@$(run_tests) fuzz
+	$(if $(FUZZ_S),@sh tests/fuzz/search.sh $(FUZZ_S))
+check:                                      ## lints: layers, tables, stage tags, sizes, headers, threads, format, clang-tidy
+	@$(run_tests) lint
+asan:                                       ## every test under AddressSanitizer and UndefinedBehaviourSanitizer
+	$(remake) MODE=asan suite
+tsan:                                       ## every test under ThreadSanitizer
+	$(remake) MODE=tsan suite
+
+toc:                                        ## the source as a table of contents, in the order of a request
+	@python3 tests/lint/toc.py --print
+docs: all                                   ## write the generated parts of README.md and config/attend.conf
+	@python3 tests/lint/docs.py --write
+format:                                     ## clang-format in place (.def tables are aligned by hand)
+	clang-format -i $$(find core server config tests -name '*.[ch]')
+
+install: all                                ## PREFIX=/usr/local DESTDIR=
+	install -D -m 755 $(OUT)/attend $(DESTDIR)$(PREFIX)/bin/attend
+	$(if $(wildcard config/attend.conf),install -D -m 644 config/attend.conf $(DESTDIR)$(PREFIX)/share/doc/attend/attend.conf)
+
+docker:                                     ## build the image `attend`
+	docker build -t attend .
 
 clean:                                      ## remove what was built
 	rm -rf $(BUILD)
 
-help:
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
+help:                                       ## this list
+	@sed -nE 's/^([a-z]+):.*## (.*)/\1	\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F '\t' '{ printf "  make %-8s %s\n", $$1, $$2 }'
 
--include $(OBJ:.o=.d) $(UNIT:=.d)
+-include $(OBJ:.o=.d) $(UNIT:=.d) $(FUZZ:=.d) $(HELP:.o=.d)
