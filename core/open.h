@@ -19,13 +19,14 @@
 
 struct open_options {
     const struct engine_options *engine; /* wake and sessions are not looked at */
-    uint32_t max_rows;           /* of a batch */
-    uint32_t max_logits;         /* rows of logits of a batch */
-    bool text;                   /* open the vocabulary too */
-    atomic_bool *stop;           /* NULL, or set by another thread: give up */
-    _Atomic uint64_t *heartbeat; /* NULL, or raised as loading proceeds */
+    uint32_t max_rows;                   /* of a batch */
+    uint32_t max_logits;                 /* rows of logits of a batch */
+    bool text;                           /* open the vocabulary too */
+    atomic_bool *stop;                   /* NULL, or set by another thread: give up */
+    _Atomic uint64_t *heartbeat;         /* NULL, or raised as loading proceeds */
 };
 
+/* Not to be moved: info points into it. */
 struct opened {
     struct engine_model info; /* its strings live in `names`, path and file_name in `path` */
     struct hparams hparams;
@@ -39,7 +40,7 @@ struct opened {
     enum activations activations;
     char *path;
     struct {
-        char types[128], blas[64];
+        char arch[64], types[128], blas[64];
     } names;
 };
 
@@ -52,5 +53,19 @@ int open_kv_type(const char *word, enum kv_type *type, struct error *err);
 int open_activations(const char *word, enum activations *activations, struct error *err);
 int open_blas(const char *word, enum blas_mode *blas, struct error *err);
 
-/* "210 Q4_1, 61 F32, 1 Q8_0" of a checkpoint's tensors, most frequent first; and how many values. */
-uint64_t open_count_types(const struct checkpoint *c, char *types, size_t n_types);
+/* "210 Q4_1, 61 F32, 1 Q8_0" (or "Q4_1, F32, Q8_0") of a checkpoint's tensors, most frequent first;
+ * returns how many values they have. */
+uint64_t open_count_types(const struct checkpoint *c, bool counts, char *types, size_t n_types);
+
+/* How much context and how many pages fit: pure arithmetic. */
+struct open_fit {
+    uint64_t available, weights, activations; /* bytes */
+    uint64_t page_bytes;
+    uint32_t page_tokens;
+    uint32_t n_ctx;            /* of the model */
+    uint32_t max_running;      /* at least 1 */
+    uint32_t asked_context;    /* 0 = the model's, at most what fits */
+    uint64_t asked_kv;         /* bytes, 0 = what fits */
+    uint32_t context, n_pages; /* the answer */
+};
+int open_fit(struct open_fit *f, struct error *err);
