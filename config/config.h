@@ -7,6 +7,7 @@
 #include "core/base/str.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct config {
@@ -25,13 +26,25 @@ struct config {
 
 /* argv without the program and the subcommand. --config FILE names the file (else
  * /etc/attend/attend.conf if it exists). Words that are no flags are left, in order, in
- * words[0..*n_words) (pointers into argv); `--` ends the flags. A flag is --name VALUE, --name=VALUE,
- * and for a SWITCH also --name or --no-name. Unknown names: ERR_USAGE with the nearest known one. */
+ * words[0..*n_words) (pointers into argv, room for argc of them); `--` ends the flags. A flag is
+ * --name VALUE, --name=VALUE, and for a SWITCH also --name or --no-name. Unknown names: ERR_USAGE
+ * with the nearest known one. In names '-', '_' and '.' are alike. Fails with ERR_USAGE, or ERR_IO
+ * where the file cannot be read; config_free is right in either case. */
 int config_load(struct config *c, int argc, char **argv, char **words, int *n_words,
                 struct error *err);
 void config_free(struct config *c);
 
-void config_help(struct str *out); /* --help's table of settings */
+/* What the flag --NAME (n bytes) is, for subcommands that take some of the settings: whether the
+ * next word may be its value. --no-NAME of a switch takes none. */
+enum config_kind { CONFIG_UNKNOWN, CONFIG_VALUE, CONFIG_SWITCH, CONFIG_NO_SWITCH };
+enum config_kind config_kind(const char *name, size_t n);
+/* A word that a switch takes as its value: yes, no, true, false, on, off. */
+bool config_is_switch_value(const char *word);
+/* The names of all settings. */
+const char *const *config_names(uint32_t *n);
+
+void config_help(struct str *out);                      /* --help's table of settings */
+void config_help_of(const char *name, struct str *out); /* one line of it */
 void config_print(const struct config *c,
                   struct str *out);   /* --print-config: a file that sets the same */
 void config_example(struct str *out); /* config/attend.conf, annotated */
