@@ -1,10 +1,10 @@
 /* [base] --version. */
 #include "server/version.h"
 
-#define PCRE2_CODE_UNIT_WIDTH 8
+#include "core/tool.h"
+
 #include <jansson.h>
 #include <microhttpd.h>
-#include <pcre2.h>
 #include <stdio.h>
 #include <uv.h>
 
@@ -16,12 +16,13 @@
 
 int version_print(struct error *err)
 {
-    char pcre2[64] = "?";
-    (void)err;
-    pcre2_config(PCRE2_CONFIG_VERSION, pcre2);
+    struct str libraries = {0};
+    text_libraries(&libraries);
     printf("attend %s\n", ATTEND_VERSION);
     printf("built by %s\n", COMPILER);
-    printf("libmicrohttpd %s, libuv %s, jansson %s, pcre2 %s\n", MHD_get_version(),
-           uv_version_string(), JANSSON_VERSION, pcre2);
-    return 0;
+    printf("libmicrohttpd %s, libuv %s, jansson %s, %s\n", MHD_get_version(), uv_version_string(),
+           JANSSON_VERSION, str_text(&libraries));
+    bool failed = libraries.failed;
+    str_free(&libraries);
+    return failed ? error_set(err, ERR_NO_MEMORY, "no memory for the versions") : 0;
 }

@@ -56,3 +56,6 @@ struct chat_turn {
 bool text_has_chat(const struct text *t);
 int text_render_chat(const struct text *t, const struct chat_turn *turns, uint32_t n_turns,
                      struct ids *out, struct error *err);
+
+/* "pcre2 10.42 2022-12-11, utf8proc 2.7.0", for --version. */
+void text_libraries(struct str *out);
