@@ -107,14 +107,14 @@ fetch_url() { # URL [SHA256]
     fi
     mkdir -p "${model%/*}"
     say "fetching $1"
-    rc=0
-    download "$1" "$model.part" || rc=$?
-    if [ $rc = 33 ]; then
-        rc=0
-        download "$1" "$model.part" || rc=$?
+    failed=0
+    download "$1" "$model.part" || failed=$?
+    if [ $failed = 33 ]; then
+        failed=0
+        download "$1" "$model.part" || failed=$?
     fi
     rm -f "$model.part.head.new"
-    [ $rc = 0 ] || fail "curl failed ($rc); what has come is kept, the next try goes on from there"
+    [ $failed = 0 ] || fail "curl failed ($failed); what has come is kept, the next try goes on from there"
     if [ -n "$hash" ]; then
         check_hash "$model.part" "$hash" "$1"
         echo "$hash" > "$model.sha256"
