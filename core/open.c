@@ -73,7 +73,7 @@ uint64_t open_count_types(const struct checkpoint *c, bool counts, char *types, 
             best = n[i] > n[best] ? i : best;
         if (!n[best] || at >= n_types)
             return n_params;
-        const char *comma = at ? ", " : "", *name = quant_table[best].name;
+        const char *comma = at ? ", " : "", *name = quant_gguf_name(quant_table[best].gguf_id);
         int k = counts ? snprintf(types + at, n_types - at, "%s%u %s", comma, n[best], name)
                        : snprintf(types + at, n_types - at, "%s%s", comma, name);
         at += (size_t)k;

@@ -17,7 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { KEY_BYTES = 14, TENSOR_BYTES = 33 }; /* the least that one takes in a file */
+enum { KEY_BYTES = 13, TENSOR_BYTES = 24 }; /* the least that one takes, right or wrong */
 
 struct reader {
     struct checkpoint *c;
@@ -220,7 +220,7 @@ static int unknown_type(struct reader *r, uint64_t type)
     const char *known = type <= UINT32_MAX ? quant_gguf_name((uint32_t)type) : NULL;
     struct str list = {0};
     for (uint32_t i = 0; i < QUANT_COUNT; i++)
-        str_addf(&list, "%s%s", i ? ", " : "", quant_table[i].name);
+        str_addf(&list, "%s%s", i ? ", " : "", quant_gguf_name(quant_table[i].gguf_id));
     if (known)
         LACK(r, "tensor %s has type %s, which is not supported yet; supported are %s", r->name,
              known, str_text(&list));
@@ -267,7 +267,7 @@ static int read_tensor(struct reader *r, struct tensor *t, uint64_t *offset)
     uint64_t row = t->dims[t->n_dims - 1];
     if (row % q->block_elems)
         return BAD(r, "tensor %s has rows of %" PRIu64 " values, type %s needs whole blocks of %u",
-                   r->name, row, q->name, q->block_elems);
+                   r->name, row, quant_gguf_name(q->gguf_id), q->block_elems);
     if (__builtin_mul_overflow(n_elems / q->block_elems, (uint64_t)q->block_bytes, &n_bytes))
         return BAD(r, "tensor %s has more bytes than can be counted (%" PRIu64 " values)", r->name,
                    n_elems);
