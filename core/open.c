@@ -162,7 +162,7 @@ static int fit(struct opened *o, const struct checkpoint *c, const struct open_o
         .available = mem_available(),
         .weights = model_weight_bytes(c, &o->hparams),
         .activations = model_activation_bytes(&o->hparams, mo, m->threads) + o->logits_bytes,
-        .page_bytes = kv_token_bytes(g) * g->page_tokens,
+        .page_bytes = kv_page_bytes(g),
         .page_tokens = g->page_tokens,
         .n_ctx = o->hparams.n_ctx,
         .max_running = e->max_running ? e->max_running : 1,
