@@ -12,12 +12,18 @@ int seq_open(struct seq *s, const struct kv_pool *pool, uint32_t max_tokens, str
     return 0;
 }
 
-void seq_close(struct seq *s, struct kv_pool *pool)
+void seq_clear(struct seq *s, struct kv_pool *pool)
 {
     while (s->n_pages)
         kv_page_drop(pool, s->pages[--s->n_pages]);
     if (s->n_reserved)
         kv_unreserve(pool, s->n_reserved);
+    s->n_tokens = s->n_reserved = 0;
+}
+
+void seq_close(struct seq *s, struct kv_pool *pool)
+{
+    seq_clear(s, pool);
     free(s->pages);
     *s = (struct seq){0};
 }

@@ -18,8 +18,9 @@ struct seq {
 /* A page table for up to max_tokens positions, empty; nothing is reserved yet. */
 int seq_open(struct seq *s, const struct kv_pool *pool, uint32_t max_tokens, struct error *err);
 
-/* Drops every page, the last first (so that a prefix outlives what follows it), gives back the
- * reservation and frees the table. A zeroed or closed seq is fine. */
+/* Drops every page, the last first (so that a prefix outlives what follows it), and gives back the
+ * reservation. seq_close also frees the table; a zeroed or closed seq is fine. */
+void seq_clear(struct seq *s, struct kv_pool *pool);
 void seq_close(struct seq *s, struct kv_pool *pool);
 
 /* Reserves the pages of n_tokens positions beyond those it has. False: not now (nothing changed). */
