@@ -20,6 +20,8 @@ struct quant {
     uint32_t block_bytes;
     uint32_t panel; /* enum panel_id */
     void (*dequant)(float *out, const uint8_t *blocks, size_t n_elems);
+    /* Writes one row [n_in] to place `row` (0 .. PANEL_ROWS-1) of a panel, exactly. */
+    void (*pack)(uint8_t *panel, uint32_t row, const uint8_t *blocks, uint32_t n_in);
 };
 
 extern const struct quant quant_table[QUANT_COUNT];
@@ -33,6 +35,10 @@ const char *quant_gguf_name(uint32_t gguf_id);
 /* IEEE half and bfloat16 to float, exact (subnormals, infinities, NaN kept). */
 float quant_half_to_float(uint16_t h);
 uint16_t quant_float_to_half(float f); /* round to nearest even */
+
+/* Little-endian 16 bits at any address. */
+static inline uint16_t quant_read16(const uint8_t *p) { return (uint16_t)(p[0] | p[1] << 8); }
+
 static inline float quant_bf16_to_float(uint16_t h)
 {
     union {

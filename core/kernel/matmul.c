@@ -1,0 +1,188 @@
+/* [kernel] matrices packed into panels, and the loop over panels and rows around their kernels. */
+#include "core/kernel/matmul.h"
+
+#include "core/base/mem.h"
+#include "core/kernel/blas.h"
+#include "core/kernel/panel_float.h"
+#include "core/kernel/panel_int.h"
+
+#include <string.h>
+
+/* Rows of X taken at a time: the weights decoded for them, BLOCKS blocks at a time, stay in the
+ * first-level cache. Rows up to DIRECT_ROWS read the panel itself. */
+enum { ROWS = 48, BLOCKS = 16, FLOAT_BLOCKS = 4, DIRECT_ROWS = 12, BLAS_ROWS = 64 };
+
+static bool use_blas;
+
+int matrix_open(struct matrix *w, enum quant_id type, uint32_t n_out, uint32_t n_in,
+                struct error *err)
+{
+    const struct quant *q = &quant_table[type];
+    *w = (struct matrix){.panel = q->panel, .n_out = n_out, .n_in = n_in};
+    if (n_out == 0 || n_in == 0 || n_in % q->block_elems)
+        return error_set(err, ERR_FORMAT, "matrix of %u x %u: rows of %s are multiples of %u",
+                         n_out, n_in, q->name, q->block_elems);
+    w->n_panels = n_out / PANEL_ROWS + (n_out % PANEL_ROWS != 0);
+    w->panel_bytes = panel_table[q->panel]->n_bytes(n_in);
+    if (__builtin_mul_overflow(w->panel_bytes, (size_t)w->n_panels, &w->n_bytes))
+        return error_set(err, ERR_FORMAT, "matrix of %u x %u: too large", n_out, n_in);
+    w->panels = mem_big_new(w->n_bytes, MEM_WEIGHTS);
+    if (!w->panels)
+        return error_set(err, ERR_NO_MEMORY, "no memory for a matrix of %u x %u: %zu bytes", n_out,
+                         n_in, w->n_bytes);
+    return 0;
+}
+
+void matrix_pack(struct matrix *w, enum quant_id type, const uint8_t *data, uint32_t out_begin,
+                 uint32_t n_rows)
+{
+    const struct quant *q = &quant_table[type];
+    size_t row_bytes = (size_t)w->n_in / q->block_elems * q->block_bytes;
+    ASSERT(q->panel == w->panel && out_begin <= w->n_out && n_rows <= w->n_out - out_begin);
+    for (uint32_t i = 0; i < n_rows; i++) {
+        uint32_t o = out_begin + i;
+        q->pack(w->panels + o / PANEL_ROWS * w->panel_bytes, o % PANEL_ROWS, data + i * row_bytes,
+                w->n_in);
+    }
+}
+
+void matrix_close(struct matrix *w)
+{
+    mem_big_free(w->panels, w->n_bytes, MEM_WEIGHTS);
+    *w = (struct matrix){0};
+}
+
+void matrix_row(const struct matrix *w, uint32_t row, float *out)
+{
+    ASSERT(row < w->n_out);
+    panel_table[w->panel]->unpack(w->panels + row / PANEL_ROWS * w->panel_bytes, row % PANEL_ROWS,
+                                  w->n_in, out);
+}
+
+static uint32_t n_planes(enum activations a)
+{
+    return a == ACTIVATIONS_INT16 ? 2 : a == ACTIVATIONS_INT8 ? 1 : 0;
+}
+
+size_t matmul_input_bytes(uint32_t n_rows, uint32_t n_in, enum activations activations)
+{
+    return n_planes(activations)
+               ? planes_layout(n_in, n_planes(activations), NULL).row_bytes * n_rows
+               : 0;
+}
+
+void matmul_quantise(const struct matmul_input *in, uint32_t begin, uint32_t end)
+{
+    if (!in->buffer || !n_planes(in->activations))
+        return;
+    struct planes p = planes_layout(in->n_in, n_planes(in->activations), in->buffer);
+    for (uint32_t r = begin; r < end; r++)
+        planes_quantise(&p, r, in->x + (size_t)r * in->n_in, in->n_in);
+}
+
+/* Slots are filled up to the best level written; a level above runs the one below. */
+static panel_decode_fn *decoder(const struct panel *p)
+{
+    int level = (int)cpu_level();
+    while (!p->decode[level])
+        level--;
+    return p->decode[level];
+}
+
+static void run_int(const struct panel *p, const uint8_t *w, const struct planes *x, uint32_t row,
+                    uint32_t n_rows, float *acc)
+{
+    enum cpu_level level = cpu_level();
+    struct int_block blocks[BLOCKS];
+    if (n_rows <= DIRECT_ROWS && p->direct[level]) {
+        p->direct[level](w, x, row, n_rows, acc);
+        return;
+    }
+    for (uint32_t b = 0; b < x->n_blocks; b += BLOCKS) {
+        uint32_t n = x->n_blocks - b < BLOCKS ? x->n_blocks - b : BLOCKS;
+        decoder(p)(w, b, n, blocks);
+        int_multiply(level, p->format, blocks, b, n, x, row, n_rows, acc);
+    }
+}
+
+/* Quantised weights, float activations: the exact path. */
+static void run_exact(const struct panel *p, const uint8_t *w, const struct matmul_input *in,
+                      uint32_t row, uint32_t n_rows, float *acc)
+{
+    struct int_block blocks[FLOAT_BLOCKS];
+    _Alignas(64) float values[FLOAT_BLOCKS * PLANES_BLOCK][PANEL_ROWS];
+    uint32_t n_blocks = in->n_in / PLANES_BLOCK;
+    for (uint32_t b = 0; b < n_blocks; b += FLOAT_BLOCKS) {
+        uint32_t n = n_blocks - b < FLOAT_BLOCKS ? n_blocks - b : FLOAT_BLOCKS;
+        decoder(p)(w, b, n, blocks);
+        int_floats(p->format, blocks, n, values[0]);
+        float_multiply[cpu_level()]((const uint8_t *)values, n * PLANES_BLOCK,
+                                    in->x + (size_t)row * in->n_in + (size_t)b * PLANES_BLOCK,
+                                    in->n_in, n_rows, acc);
+    }
+}
+
+static void store(const float *acc, uint32_t n_rows, uint32_t n_out, const float *bias, float *y,
+                  size_t y_stride)
+{
+    for (uint32_t r = 0; r < n_rows; r++)
+        for (uint32_t o = 0; o < n_out; o++)
+            y[r * y_stride + o] =
+                bias ? acc[r * PANEL_ROWS + o] + bias[o] : acc[r * PANEL_ROWS + o];
+}
+
+static void run_panel(const struct matrix *w, uint32_t index, const struct matmul_input *in,
+                      const float *bias, float *y, size_t y_stride)
+{
+    _Alignas(64) float acc[ROWS * PANEL_ROWS];
+    const struct panel *p = panel_table[w->panel];
+    const uint8_t *panel = w->panels + index * w->panel_bytes;
+    struct planes x = {0};
+    bool quantised = p->format && in->buffer && n_planes(in->activations);
+    if (quantised)
+        x = planes_layout(in->n_in, n_planes(in->activations), in->buffer);
+    uint32_t o = index * PANEL_ROWS;
+    uint32_t n_out = w->n_out - o < PANEL_ROWS ? w->n_out - o : PANEL_ROWS;
+    for (uint32_t row = 0; row < in->n_rows; row += ROWS) {
+        uint32_t n = in->n_rows - row < ROWS ? in->n_rows - row : ROWS;
+        memset(acc, 0, (size_t)n * PANEL_ROWS * sizeof(float));
+        if (quantised)
+            run_int(p, panel, &x, row, n, acc);
+        else if (p->format)
+            run_exact(p, panel, in, row, n, acc);
+        else
+            p->floats[cpu_level()](panel, in->n_in, in->x + (size_t)row * in->n_in, in->n_in, n,
+                                   acc);
+        store(acc, n, n_out, bias ? bias + o : NULL, y + row * y_stride + o, y_stride);
+    }
+}
+
+void matmul_run(const struct matrix *w, const struct matmul_input *in, const float *bias, float *y,
+                size_t y_stride, const struct worker *worker)
+{
+    uint32_t begin, end;
+    ASSERT(in->n_in == w->n_in);
+    worker_slice(worker, w->n_panels, &begin, &end);
+    if (use_blas && !panel_table[w->panel]->format && in->n_rows >= BLAS_ROWS &&
+        blas_ready(worker->id)) {
+        blas_run(w, in, bias, y, y_stride, begin, end, worker->id);
+        return;
+    }
+    for (uint32_t i = begin; i < end; i++)
+        run_panel(w, i, in, bias, y, y_stride);
+}
+
+int matmul_blas(bool on, char *name, size_t n_name, struct error *err)
+{
+    use_blas = false;
+    if (n_name)
+        *name = '\0';
+    if (!on)
+        return 0;
+    if (blas_open(name, n_name, err))
+        return -1;
+    use_blas = true;
+    return 0;
+}
+
+uint64_t matmul_blas_calls(void) { return blas_calls(); }

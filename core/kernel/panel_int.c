@@ -1,0 +1,193 @@
+/* [kernel] integer panels: layout, definition, and the scalar variant. */
+#include "core/kernel/panel_int.h"
+
+#include "core/kernel/quant.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+size_t int_panel_bytes(const struct int_format *f, uint32_t n_in)
+{
+    return int_block_at(f->bits, f->scales, n_in / PLANES_BLOCK);
+}
+
+static void put_half(uint8_t *at, uint32_t row, uint16_t h)
+{
+    at[2 * row] = (uint8_t)h;
+    at[2 * row + 1] = (uint8_t)(h >> 8);
+}
+
+static float get_half(const uint8_t *at, uint32_t row)
+{
+    return quant_half_to_float(quant_read16(at + 2 * row));
+}
+
+static void put_scales(const struct int_format *f, uint8_t *super, uint8_t *at, uint32_t row,
+                       bool first, const struct int_scale *s)
+{
+    switch (f->scales) {
+    case SCALES_HALF_MIN:
+        put_half(at + 64, row, s->min); /* fall through */
+    case SCALES_HALF:
+        put_half(at, row, s->scale);
+        return;
+    case SCALES_K_MIN:
+        if (first)
+            put_half(super + 64, row, s->min); /* fall through */
+    case SCALES_K_HALVES:
+        if (first)
+            put_half(super, row, s->scale);
+        at[row] = s->part[0];
+        at[PANEL_ROWS + row] = s->part[1];
+    }
+}
+
+void int_put(const struct int_format *f, uint8_t *w, uint32_t row, uint32_t b,
+             const uint8_t codes[PLANES_BLOCK], const struct int_scale *s)
+{
+    uint8_t *to = w + int_block_at(f->bits, f->scales, b) + (size_t)row * 4;
+    for (uint32_t step = 0; step < 4; step++)
+        for (uint32_t i = 0; i < 4; i++) {
+            uint8_t near = codes[4 * step + i], far = codes[4 * step + 16 + i];
+            if (f->bits == 8) {
+                to[128 * step + i] = near;
+                to[128 * (step + 4) + i] = far;
+            } else {
+                to[128 * step + i] = (uint8_t)((near & 15) | far << 4);
+            }
+        }
+    for (uint32_t i = 0; i < 4 && (f->bits == 5 || f->bits == 6); i++) {
+        uint32_t n_bits = f->bits - 4, upper = 0;
+        for (uint32_t step = 0; step < 8; step++)
+            upper |= (uint32_t)(codes[4 * step + i] >> 4) << step * n_bits;
+        to[512 + i] = (uint8_t)upper;
+        if (f->bits == 6)
+            to[640 + i] = (uint8_t)(upper >> 8);
+    }
+    uint8_t *block = w + int_block_at(f->bits, f->scales, b);
+    put_scales(f, w + int_super_at(f->bits, f->scales, b), block + int_code_bytes(f->bits), row,
+               b % 8 == 0, s);
+}
+
+static uint32_t get_code(const struct int_format *f, const uint8_t *block, uint32_t row, uint32_t k)
+{
+    const uint8_t *at = block + (size_t)row * 4 + k % 4;
+    uint32_t step = k / 4;
+    if (f->bits == 8)
+        return at[128 * step];
+    uint32_t code = step < 4 ? at[128 * step] & 15 : at[128 * (step - 4)] >> 4;
+    if (f->bits == 5)
+        code |= (at[512] >> step & 1U) << 4;
+    if (f->bits == 6)
+        code |= (at[512 + 128 * (step / 4)] >> 2 * (step % 4) & 3U) << 4;
+    return code;
+}
+
+/* scale[0], scale[1] of the two halves of block b, and its minimum. */
+static float get_scales(const struct int_format *f, const uint8_t *w, uint32_t row, uint32_t b,
+                        float scale[2])
+{
+    const uint8_t *super = w + int_super_at(f->bits, f->scales, b);
+    const uint8_t *at = w + int_block_at(f->bits, f->scales, b) + int_code_bytes(f->bits);
+    float min = 0;
+    switch (f->scales) {
+    case SCALES_HALF_MIN:
+        min = get_half(at + 64, row); /* fall through */
+    case SCALES_HALF:
+        scale[0] = scale[1] = get_half(at, row);
+        break;
+    case SCALES_K_MIN: /* products of 11 and 6 bits: exact */
+        scale[0] = scale[1] = get_half(super, row) * (float)at[row];
+        min = -(get_half(super + 64, row) * (float)at[PANEL_ROWS + row]);
+        break;
+    case SCALES_K_HALVES:
+        scale[0] = get_half(super, row) * (float)(int8_t)at[row];
+        scale[1] = get_half(super, row) * (float)(int8_t)at[PANEL_ROWS + row];
+        break;
+    }
+    return min;
+}
+
+void int_unpack(const struct int_format *f, const uint8_t *w, uint32_t row, uint32_t n_in,
+                float *out)
+{
+    for (uint32_t b = 0; b < n_in / PLANES_BLOCK; b++) {
+        const uint8_t *block = w + int_block_at(f->bits, f->scales, b);
+        float scale[2], min = get_scales(f, w, row, b, scale);
+        for (uint32_t k = 0; k < PLANES_BLOCK; k++) {
+            int32_t code = (int32_t)get_code(f, block, row, k) - (int32_t)f->zero;
+            float value = (float)code * scale[k / 16];
+            *out++ = int_has_min(f->scales) ? value + min : value;
+        }
+    }
+}
+
+void int_decode_scalar(const struct int_format *f, const uint8_t *w, uint32_t begin, uint32_t n,
+                       struct int_block *out)
+{
+    for (uint32_t b = begin; b < begin + n; b++, out++) {
+        const uint8_t *block = w + int_block_at(f->bits, f->scales, b);
+        for (uint32_t row = 0; row < PANEL_ROWS; row++) {
+            float scale[2];
+            out->min[row] = get_scales(f, w, row, b, scale);
+            out->scale[0][row] = scale[0];
+            out->scale[1][row] = scale[1];
+        }
+        for (uint32_t k = 0; k < PLANES_BLOCK; k++)
+            for (uint32_t row = 0; row < PANEL_ROWS; row++)
+                out->codes[k / 4][row][k % 4] = (uint8_t)get_code(f, block, row, k);
+    }
+}
+
+void int_floats(const struct int_format *f, const struct int_block *w, uint32_t n, float *out)
+{
+    for (uint32_t b = 0; b < n; b++, w++)
+        for (uint32_t k = 0; k < PLANES_BLOCK; k++, out += PANEL_ROWS)
+            for (uint32_t row = 0; row < PANEL_ROWS; row++) {
+                int32_t code = (int32_t)w->codes[k / 4][row][k % 4] - (int32_t)f->zero;
+                float value = (float)code * w->scale[k / 16][row];
+                out[row] = int_has_min(f->scales) ? value + w->min[row] : value;
+            }
+}
+
+/* Steps [step, end) of a block: sum[o] = sum of (code - zero) * q. */
+static void dot_scalar(const struct int_format *f, const struct int_block *w, uint32_t step,
+                       uint32_t end, const int32_t *q, int32_t *sum)
+{
+    memset(sum, 0, PANEL_ROWS * sizeof(*sum));
+    for (; step < end; step++)
+        for (uint32_t i = 0; i < 4; i++)
+            for (uint32_t o = 0; o < PANEL_ROWS; o++)
+                sum[o] += (w->codes[step][o][i] - (int32_t)f->zero) * q[4 * step + i];
+}
+
+static void multiply_scalar(const struct int_format *f, const struct int_block *w, uint32_t begin,
+                            uint32_t n, const struct planes *x, uint32_t row, float *acc)
+{
+    uint32_t n_groups = f->scales == SCALES_K_HALVES ? 2 : 1;
+    for (uint32_t b = begin; b < begin + n; b++, w++) {
+        int32_t q[PLANES_BLOCK], sum[PANEL_ROWS];
+        for (uint32_t k = 0; k < PLANES_BLOCK; k++) {
+            q[k] = planes_codes(x, row, 0)[b * PLANES_BLOCK + k];
+            if (x->n_planes == 2)
+                q[k] = 256 * q[k] + planes_codes(x, row, 1)[b * PLANES_BLOCK + k];
+        }
+        float s = planes_scales(x, row)[b], s_sum = planes_sums(x, row)[b];
+        for (uint32_t g = 0; g < n_groups; g++) {
+            dot_scalar(f, w, 8 / n_groups * g, 8 / n_groups * (g + 1), q, sum);
+            for (uint32_t o = 0; o < PANEL_ROWS; o++)
+                acc[o] = acc[o] + w->scale[g][o] * s * (float)sum[o];
+        }
+        for (uint32_t o = 0; o < PANEL_ROWS && int_has_min(f->scales); o++)
+            acc[o] = acc[o] + w->min[o] * s_sum;
+    }
+}
+
+void int_multiply(enum cpu_level level, const struct int_format *f, const struct int_block *w,
+                  uint32_t begin, uint32_t n, const struct planes *x, uint32_t row, uint32_t n_rows,
+                  float *acc)
+{
+    (void)level;
+    for (uint32_t r = 0; r < n_rows; r++)
+        multiply_scalar(f, w, begin, n, x, row + r, acc + (size_t)r * PANEL_ROWS);
+}

@@ -1,0 +1,89 @@
+/* Integer panels: blocks of 32 values of k for 32 rows. A block is
+ *
+ *   codes   bits 8: [8 steps, 32 rows, 4 k] one byte each;
+ *           bits 4, 5, 6: [4 steps, 32, 4] bytes, step j in the low and step j + 4 in the high
+ *           nibble; then bits 5: [32, 4] bytes whose bit j is bit 4 of the code of step j;
+ *           bits 6: two times [32, 4] bytes, of steps 0-3 and 4-7, bits 2j and 2j+1 are bits 4, 5
+ *   scales  as enum int_scales says
+ *
+ * and w = scale * (code - zero), or scale * code + min. Four values of k lie together because dot
+ * instructions take them so. Codes are unsigned because those instructions multiply unsigned by
+ * signed; the zero point is corrected in the accumulator's first value (planes.h). */
+#pragma once
+
+#include "core/kernel/panel.h"
+
+enum int_scales {
+    SCALES_HALF,     /* half [32] */
+    SCALES_HALF_MIN, /* half [32], half minimum [32] */
+    SCALES_K_MIN,    /* u8 [32], u8 minimum [32]; per 8 blocks before them: half [32], half [32] */
+    SCALES_K_HALVES  /* s8 [2, 32]: per 16 values; per 8 blocks before them: half [32] */
+};
+
+struct int_format {
+    uint32_t bits;
+    uint32_t zero;
+    enum int_scales scales;
+};
+
+/* A block as all formats share it: what the multiplying loops read when rows are many. */
+struct int_block {
+    _Alignas(64) uint8_t codes[8][PANEL_ROWS][4]; /* [step, row, k % 4] */
+    _Alignas(64) float scale[2][PANEL_ROWS];      /* [0]: of 32 values, or of the first 16 */
+    _Alignas(64) float min[PANEL_ROWS];
+};
+
+static inline uint32_t int_code_bytes(uint32_t bits)
+{
+    return bits == 8 ? 1024 : 512 + (bits - 4) * 128;
+}
+static inline uint32_t int_block_bytes(uint32_t bits, enum int_scales scales)
+{
+    return int_code_bytes(bits) + (scales == SCALES_HALF_MIN ? 128 : 64);
+}
+/* Bytes before each 8 blocks. */
+static inline uint32_t int_super_bytes(enum int_scales scales)
+{
+    return scales == SCALES_K_MIN ? 128 : scales == SCALES_K_HALVES ? 64 : 0;
+}
+static inline int int_has_min(enum int_scales scales)
+{
+    return scales == SCALES_HALF_MIN || scales == SCALES_K_MIN;
+}
+/* Offset of the header before block b's 8, and of block b. */
+static inline size_t int_super_at(uint32_t bits, enum int_scales scales, uint32_t b)
+{
+    return b / 8 * (size_t)(8 * int_block_bytes(bits, scales) + int_super_bytes(scales));
+}
+static inline size_t int_block_at(uint32_t bits, enum int_scales scales, uint32_t b)
+{
+    return int_super_at(bits, scales, b) + int_super_bytes(scales) +
+           b % 8 * (size_t)int_block_bytes(bits, scales);
+}
+
+size_t int_panel_bytes(const struct int_format *f, uint32_t n_in);
+
+/* For packing: the codes of block b of one row, in order of k, and its scales. A format's header
+ * halves are written with block 0 of the 8. unused: 0. */
+struct int_scale {
+    uint16_t scale, min; /* halves */
+    uint8_t part[2];     /* K_MIN: scale, minimum; K_HALVES: the two scales */
+};
+void int_put(const struct int_format *f, uint8_t *w, uint32_t row, uint32_t b,
+             const uint8_t codes[PLANES_BLOCK], const struct int_scale *s);
+
+/* The definition of a panel's values: row `row` as floats. */
+void int_unpack(const struct int_format *f, const uint8_t *w, uint32_t row, uint32_t n_in,
+                float *out);
+void int_decode_scalar(const struct int_format *f, const uint8_t *w, uint32_t begin, uint32_t n,
+                       struct int_block *out);
+
+/* acc[r, o] += blocks [begin, begin + n) of rows [row, row + n_rows) times w [n]: per group of 32
+ * (or 16) values acc = acc + (scale * s) * (float)sum, then, with a minimum, acc = acc + min *
+ * (s * sum of q); fused at levels above scalar. */
+void int_multiply(enum cpu_level level, const struct int_format *f, const struct int_block *w,
+                  uint32_t begin, uint32_t n, const struct planes *x, uint32_t row, uint32_t n_rows,
+                  float *acc);
+
+/* Floats of n blocks: [n * 32, PANEL_ROWS], for multiplying with float activations. */
+void int_floats(const struct int_format *f, const struct int_block *w, uint32_t n, float *out);

@@ -1,0 +1,37 @@
+/* [kernel] type Q4_0: 32 values in 4 bits, a half-precision scale d.
+ * Block: d, 16 bytes (value i low, value i + 16 high). w = d (q - 8). */
+#include "core/kernel/panel_int.h"
+#include "core/kernel/quant_types.h"
+
+enum { ELEMS = 32, BYTES = 18 };
+
+/* The codes of a block in order. */
+static void codes_of(const uint8_t *p, uint8_t codes[ELEMS])
+{
+    for (int i = 0; i < ELEMS / 2; i++) {
+        codes[i] = p[2 + i] & 15;
+        codes[i + 16] = p[2 + i] >> 4;
+    }
+}
+
+void quant_dequant_q4_0(float *out, const uint8_t *blocks, size_t n_elems)
+{
+    uint8_t codes[ELEMS];
+    for (; n_elems >= ELEMS; n_elems -= ELEMS, blocks += BYTES) {
+        float d = quant_half_to_float(quant_read16(blocks));
+        codes_of(blocks, codes);
+        for (int i = 0; i < ELEMS; i++)
+            *out++ = (float)(codes[i] - 8) * d;
+    }
+}
+
+void quant_pack_q4_0(uint8_t *panel, uint32_t row, const uint8_t *blocks, uint32_t n_in)
+{
+    const struct int_format *f = panel_table[PANEL_q4]->format;
+    uint8_t codes[ELEMS];
+    for (uint32_t b = 0; b < n_in / ELEMS; b++, blocks += BYTES) {
+        struct int_scale s = {quant_read16(blocks), 0, {0}};
+        codes_of(blocks, codes);
+        int_put(f, panel, row, b, codes, &s);
+    }
+}
