@@ -26,13 +26,13 @@ const char *const *config_names(uint32_t *n)
 #define SIZE(name, value, min, max, help)       #name,
     static const char *const names[] = {
 #include "config/option.def"
-    };
+        NULL};
 #undef TEXT
 #undef CHOICE
 #undef SWITCH
 #undef UINT
 #undef SIZE
-    *n = sizeof(names) / sizeof(names[0]);
+    *n = sizeof(names) / sizeof(names[0]) - 1;
     return names;
 }
 
@@ -99,7 +99,7 @@ static int unknown_name(const struct source_file *f, const char *name, struct er
 static int read_line(struct config *c, struct source_file *f, char *line, struct error *err)
 {
     char where[WHERE_MAX], quoted[72];
-    const char *why;
+    const char *why = "";
     char *name = skip_blanks(line), *value = strchr(name, '=');
     if (!*name || *name == '#')
         return 0;

@@ -40,7 +40,7 @@ enum config_kind { CONFIG_UNKNOWN, CONFIG_VALUE, CONFIG_SWITCH, CONFIG_NO_SWITCH
 enum config_kind config_kind(const char *name, size_t n);
 /* A word that a switch takes as its value: yes, no, true, false, on, off. */
 bool config_is_switch_value(const char *word);
-/* The names of all settings. */
+/* The names of all settings; a NULL behind them. */
 const char *const *config_names(uint32_t *n);
 
 void config_help(struct str *out);                      /* --help's table of settings */

@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const flags_engine[] = {"threads",     "context",       "kv_type", "kv_memory",
-                                    "page_tokens", "prefill_chunk", "step_ms", "activations",
-                                    "blas",        "log_level",     NULL};
+const char *const flags_engine[] = {
+    "threads",       "context", "kv_type",     "kv_memory", "page_tokens",
+    "prefill_chunk", "step_ms", "activations", "blas",      NULL};
 
 /* ---- values ---- */
 
@@ -183,8 +183,10 @@ static int help(const struct flag_set *set, struct error *err)
     for (uint32_t i = 0; i < set->n_flags; i++)
         help_flag(&set->flags[i], &out);
     if (set->settings) {
-        str_adds(&out,
-                 "\nSettings (also ATTEND_NAME in the environment, or a line of --config FILE):\n");
+        str_addf(&out,
+                 "\nSettings (also ATTEND_NAME in the environment, or a line of the file):\n"
+                 "  %-28s %s\n",
+                 "--config FILE", "the file [/etc/attend/attend.conf if it exists]");
         for (uint32_t i = 0; set->settings[i]; i++)
             config_help_of(set->settings[i], &out);
     }
@@ -261,31 +263,33 @@ static int walk(const struct flag_set *set, int argc, char **argv, char **rest, 
     return 0;
 }
 
-int flags_read(const struct flag_set *set, int argc, char **argv, char **words, int *n_words,
-               struct error *err)
+/* The words of rest, for a command that takes no settings. */
+static void keep_words(int n_rest, char **rest, char **words, int *n_words)
 {
-    int n_rest = 0, rc = -1;
+    bool flags_end = false;
+    *n_words = 0;
+    for (int i = 0; i < n_rest; i++) {
+        if (!flags_end && strcmp(rest[i], "--") == 0)
+            flags_end = true;
+        else
+            words[(*n_words)++] = rest[i];
+    }
+}
+
+int flags_read(const struct flag_set *set, int argc, char **argv, int *n_words, struct error *err)
+{
+    int n_rest = 0, rc;
     char **rest = mem_new((size_t)argc + 1, sizeof(*rest));
+    *n_words = 0;
     if (!rest)
         return error_set(err, ERR_NO_MEMORY, "no memory for the command line");
     rc = walk(set, argc, argv, rest, &n_rest, err);
-    if (rc != 0)
-        goto out;
-    if (set->config) {
-        rc = config_load(set->config, n_rest, rest, words, n_words, err);
-    } else {
-        *n_words = 0;
-        bool flags_end = false;
-        for (int i = 0; i < n_rest; i++) {
-            if (!flags_end && strcmp(rest[i], "--") == 0)
-                flags_end = true;
-            else
-                words[(*n_words)++] = rest[i];
-        }
-    }
+    if (rc == 0 && set->config)
+        rc = config_load(set->config, n_rest, rest, argv, n_words, err);
+    else if (rc == 0)
+        keep_words(n_rest, rest, argv, n_words);
     if (rc == 0)
-        rc = check_words(set, words, *n_words, err);
-out:
+        rc = check_words(set, argv, *n_words, err);
     free(rest);
     return rc;
 }

@@ -44,10 +44,10 @@ struct flag_set {
 /* The settings of the engine: `run`, `logits` and `bench` take these. */
 extern const char *const flags_engine[];
 
-/* Reads argv; words [argc at least] gets those that are no flags. Returns 0; 1 where --help was
- * asked for and printed; -1 with ERR_USAGE (or ERR_IO of the settings' file). */
-int flags_read(const struct flag_set *set, int argc, char **argv, char **words, int *n_words,
-               struct error *err);
+/* Reads argv, and leaves in argv[0..*n_words) the words that are no flags. Returns 0; 1 where --help
+ * was asked for and printed; -1 with ERR_USAGE (or ERR_IO of the settings' file). The caller frees
+ * set->config in all three cases. */
+int flags_read(const struct flag_set *set, int argc, char **argv, int *n_words, struct error *err);
 
 /* One number, the whole of s, in [min, max]. what names it in the error. */
 int flags_number(const char *what, const char *s, uint64_t min, uint64_t max, uint64_t *value,

@@ -200,22 +200,20 @@ int cmd_health(int argc, char **argv, struct error *err)
     struct url u;
     struct config config = {0};
     const struct flag flags[] = {
-        {"url", 0, FLAG_TEXT, "URL", 0, 0, &url, "what to ask; default: http://HOST:PORT/readyz"},
+        {"url", 0, FLAG_TEXT, "URL", 0, 0, &url, "what to ask [http://HOST:PORT/readyz]"},
     };
-    const struct flag_set set = {"health", flags, 1, settings, &config, NULL, 0, 0};
-    char **words = calloc((size_t)argc + 1, sizeof(*words));
-    int n_words, rc = -1;
-    if (!words)
-        return error_set(err, ERR_NO_MEMORY, "no memory for the command line");
-    rc = flags_read(&set, argc, argv, words, &n_words, err);
+    const struct flag_set set = {
+        .command = "health",
+        .flags = flags,
+        .n_flags = 1,
+        .settings = settings,
+        .config = &config,
+    };
+    int n_words, rc = flags_read(&set, argc, argv, &n_words, err);
     if (rc == 0)
         rc = url ? parse_url(url, &u, err) : default_url(&config, &u, err);
-    else if (rc == 1)
-        goto out;
     if (rc == 0)
         rc = ask(&u, err);
-out:
     config_free(&config);
-    free(words);
     return rc < 0 ? -1 : 0;
 }
