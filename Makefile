@@ -101,7 +101,7 @@ suite: all tests                            ## every test but the lints, in this
 	@$(run_tests) unit kernel fuzz golden http client fault
 
 tests: $(UNIT) $(FUZZ)
-unit: $(UNIT)                               ## unit and kernel tests
+unit: all $(UNIT)                           ## unit and kernel tests
 	@$(run_tests) unit kernel
 golden: all                                 ## whole models against what other software computed
 	@$(run_tests) golden
@@ -132,7 +132,7 @@ docker:                                     ## build the image `attend`
 	docker build -t attend .
 
 clean:                                      ## remove what was built
-	rm -rf $(BUILD)
+	rm -rf build $(BUILD)
 
 help:                                       ## this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/\1	\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F '\t' '{ printf "  make %-8s %s\n", $$1, $$2 }'
