@@ -34,6 +34,7 @@ void fixture_bpe(struct gguf *g, const char *pre)
         [BPE_HE] = "he",
         [BPE_THE] = "the",
         [BPE__THE] = "\xC4\xA0the",
+        [BPE_SPACES] = "\xC4\xA0\xC4\xA0",
         [BPE_AA] = "aa",
         [BPE_AAAA] = "aaaa",
         [BPE_12] = "12",
@@ -44,8 +45,8 @@ void fixture_bpe(struct gguf *g, const char *pre)
         [BPE_TOOL] = "<tool>",
         [BPE_TOOLS] = "<tool>s",
     };
-    static const char *const merges[] = {"h e", "t h",   "th e", "\xC4\xA0 the",
-                                         "a a", "aa aa", "1 2"};
+    static const char *const merges[] = {
+        "t h", "h e", "th e", "\xC4\xA0 the", "\xC4\xA0 \xC4\xA0", "a a", "aa aa", "1 2"};
     int32_t types[BPE_VOCAB];
     for (int i = 0; i < 256; i++) {
         letter(i, letters[i]);

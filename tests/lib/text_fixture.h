@@ -11,6 +11,7 @@ enum {
     BPE_HE,       /* "he" */
     BPE_THE,      /* "the": th + e */
     BPE__THE,     /* " the": space + the */
+    BPE_SPACES,   /* two spaces */
     BPE_AA,       /* "aa" */
     BPE_AAAA,     /* "aaaa" */
     BPE_12,       /* "12" */
