@@ -2,6 +2,7 @@
 MAKEFLAGS += -r
 .SUFFIXES:
 .DELETE_ON_ERROR:
+.SECONDARY:
 .DEFAULT_GOAL := all
 
 ifeq ($(origin CC),default)
@@ -68,10 +69,10 @@ $(OUT)/obj/%.o: %.c $(OUT)/flags
 	$(call say,CC)
 	$(Q)$(CC) $(ALL_CFLAGS) -c -o $@ $<
 
-$(OUT)/tests/fuzz/%: tests/fuzz/%.c tests/fuzz/replay.c $(LIB) $(OUT)/flags
+$(OUT)/tests/fuzz/%: tests/fuzz/%.c tests/fuzz/replay.c $(HELP) $(LIB) $(OUT)/flags
 	@mkdir -p $(@D)
 	$(call say,TEST)
-	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $(filter %.c %.a,$^) $(LDLIBS)
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $(filter %.c %.o %.a,$^) $(LDLIBS)
 
 $(OUT)/tests/%: tests/%.c $(HELP) $(LIB) $(OUT)/flags
 	@mkdir -p $(@D)

@@ -26,6 +26,12 @@ def room_of(path, rooms):
     return max((r for r in rooms if under(path, r)), key=len, default=None)
 
 
+def own(room, rooms):
+    """A rule for one file of a folder with rules of its own: its folder is its room too."""
+    folder = room.rpartition("/")[0]
+    return [room, folder] if folder in rooms else [room]
+
+
 def includes(path):
     for number, line in enumerate(read(path).splitlines(), 1):
         if found := re.match(r'\s*#\s*include\s*(["<])([^">]+)[">]', line):
@@ -48,7 +54,7 @@ def layer_faults():
                 continue
             if not (ROOT / target).exists():
                 yield f'{name}:{line}: "{target}" is not a path from the top of the project'
-            elif room_of(target, rooms) != room and not any(under(target, a) for a in [room, *rooms[room]]):
+            elif not any(under(target, a) for a in [*own(room, rooms), *rooms[room]]):
                 yield f"{name}:{line}: {room} may not include {target}, only: {' '.join(rooms[room]) or 'itself'}"
 
 
