@@ -4,9 +4,14 @@
 #include "core/base/mem.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 static const char *const names[CPU_LEVELS] = {"scalar", "avx2", "avx512", "avx512vnni"};
 static atomic_int level = -1; /* -1: not chosen yet */
@@ -16,7 +21,9 @@ enum cpu_level cpu_detect(void)
 {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
+    unsigned a, b, c, d;
+    bool halves = __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !halves)
         return CPU_SCALAR;
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
         !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))

@@ -80,27 +80,18 @@ void matmul_quantise(const struct matmul_input *in, uint32_t begin, uint32_t end
         planes_quantise(&p, r, in->x + (size_t)r * in->n_in, in->n_in);
 }
 
-/* Slots are filled up to the best level written; a level above runs the one below. */
-static panel_decode_fn *decoder(const struct panel *p)
-{
-    int level = (int)cpu_level();
-    while (!p->decode[level])
-        level--;
-    return p->decode[level];
-}
-
 static void run_int(const struct panel *p, const uint8_t *w, const struct planes *x, uint32_t row,
                     uint32_t n_rows, float *acc)
 {
     enum cpu_level level = cpu_level();
     struct int_block blocks[BLOCKS];
-    if (n_rows <= DIRECT_ROWS && p->direct[level]) {
-        p->direct[level](w, x, row, n_rows, acc);
+    if (n_rows <= DIRECT_ROWS && p->direct && level != CPU_SCALAR) {
+        p->direct(level, w, x, row, n_rows, acc);
         return;
     }
     for (uint32_t b = 0; b < x->n_blocks; b += BLOCKS) {
         uint32_t n = x->n_blocks - b < BLOCKS ? x->n_blocks - b : BLOCKS;
-        decoder(p)(w, b, n, blocks);
+        p->decode[level](w, b, n, blocks);
         int_multiply(level, p->format, blocks, b, n, x, row, n_rows, acc);
     }
 }
@@ -114,11 +105,11 @@ static void run_exact(const struct panel *p, const uint8_t *w, const struct matm
     uint32_t n_blocks = in->n_in / PLANES_BLOCK;
     for (uint32_t b = 0; b < n_blocks; b += FLOAT_BLOCKS) {
         uint32_t n = n_blocks - b < FLOAT_BLOCKS ? n_blocks - b : FLOAT_BLOCKS;
-        decoder(p)(w, b, n, blocks);
+        p->decode[cpu_level()](w, b, n, blocks);
         int_floats(p->format, blocks, n, values[0]);
-        float_multiply[cpu_level()]((const uint8_t *)values, n * PLANES_BLOCK,
-                                    in->x + (size_t)row * in->n_in + (size_t)b * PLANES_BLOCK,
-                                    in->n_in, n_rows, acc);
+        panel_table[PANEL_f32]->floats[cpu_level()](
+            (const uint8_t *)values, n * PLANES_BLOCK,
+            in->x + (size_t)row * in->n_in + (size_t)b * PLANES_BLOCK, in->n_in, n_rows, acc);
     }
 }
 

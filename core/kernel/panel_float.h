@@ -6,6 +6,3 @@
 /* For packing: copies one row of elements (2 or 4 bytes each) to place `row` of a panel. */
 void float_put(uint8_t *w, uint32_t row, const uint8_t *elements, uint32_t n_in,
                uint32_t elem_bytes);
-
-/* Floats times floats, by level: the panel of F32, and where integer panels meet floats. */
-extern panel_float_fn *const float_multiply[CPU_LEVELS];

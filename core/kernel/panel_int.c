@@ -1,6 +1,8 @@
 /* [kernel] integer panels: layout, definition, and the scalar variant. */
 #include "core/kernel/panel_int.h"
 
+#include "core/base/mem.h"
+#include "core/kernel/panel_int_variants.h"
 #include "core/kernel/quant.h"
 
 #include <stdbool.h>
@@ -39,6 +41,9 @@ static void put_scales(const struct int_format *f, uint8_t *super, uint8_t *at, 
             put_half(super, row, s->scale);
         at[row] = s->part[0];
         at[PANEL_ROWS + row] = s->part[1];
+        return;
+    default:
+        ASSERT(!"packing into decoded blocks");
     }
 }
 
@@ -104,6 +109,8 @@ static float get_scales(const struct int_format *f, const uint8_t *w, uint32_t r
         scale[0] = get_half(super, row) * (float)(int8_t)at[row];
         scale[1] = get_half(super, row) * (float)(int8_t)at[PANEL_ROWS + row];
         break;
+    default:
+        ASSERT(!"unpacking decoded blocks");
     }
     return min;
 }
@@ -145,7 +152,7 @@ void int_floats(const struct int_format *f, const struct int_block *w, uint32_t 
         for (uint32_t k = 0; k < PLANES_BLOCK; k++, out += PANEL_ROWS)
             for (uint32_t row = 0; row < PANEL_ROWS; row++) {
                 int32_t code = (int32_t)w->codes[k / 4][row][k % 4] - (int32_t)f->zero;
-                float value = (float)code * w->scale[k / 16][row];
+                float value = (float)code * w->scale[k * int_groups(f->scales) / PLANES_BLOCK][row];
                 out[row] = int_has_min(f->scales) ? value + w->min[row] : value;
             }
 }
@@ -164,7 +171,7 @@ static void dot_scalar(const struct int_format *f, const struct int_block *w, ui
 static void multiply_scalar(const struct int_format *f, const struct int_block *w, uint32_t begin,
                             uint32_t n, const struct planes *x, uint32_t row, float *acc)
 {
-    uint32_t n_groups = f->scales == SCALES_K_HALVES ? 2 : 1;
+    uint32_t n_groups = int_groups(f->scales);
     for (uint32_t b = begin; b < begin + n; b++, w++) {
         int32_t q[PLANES_BLOCK], sum[PANEL_ROWS];
         for (uint32_t k = 0; k < PLANES_BLOCK; k++) {
@@ -183,10 +190,33 @@ static void multiply_scalar(const struct int_format *f, const struct int_block *
     }
 }
 
+#if defined(__x86_64__)
+INT_TILES(plain, 8, SCALES_FLOAT, 0)
+INT_TILES(wide, 8, SCALES_FLOAT, 1)
+INT_TILES(min, 8, SCALES_FLOAT_MIN, 0)
+INT_TILES(halves, 8, SCALES_FLOAT_HALVES, 0)
+
+static const struct int_tiles *tiles_of(const struct int_format *f)
+{
+    if (int_groups(f->scales) == 2)
+        return &halves_tiles;
+    if (int_has_min(f->scales))
+        return &min_tiles;
+    return f->bits == 8 ? &wide_tiles : &plain_tiles;
+}
+#endif
+
 void int_multiply(enum cpu_level level, const struct int_format *f, const struct int_block *w,
                   uint32_t begin, uint32_t n, const struct planes *x, uint32_t row, uint32_t n_rows,
                   float *acc)
 {
+#if defined(__x86_64__)
+    if (level != CPU_SCALAR) {
+        int_run_tiles(tiles_of(f), level, (const uint8_t *)w, f->zero, begin, n, x, row, n_rows,
+                      acc);
+        return;
+    }
+#endif
     (void)level;
     for (uint32_t r = 0; r < n_rows; r++)
         multiply_scalar(f, w, begin, n, x, row + r, acc + (size_t)r * PANEL_ROWS);

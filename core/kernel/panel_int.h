@@ -13,11 +13,17 @@
 
 #include "core/kernel/panel.h"
 
+#include <stdbool.h>
+
 enum int_scales {
     SCALES_HALF,     /* half [32] */
     SCALES_HALF_MIN, /* half [32], half minimum [32] */
     SCALES_K_MIN,    /* u8 [32], u8 minimum [32]; per 8 blocks before them: half [32], half [32] */
-    SCALES_K_HALVES  /* s8 [2, 32]: per 16 values; per 8 blocks before them: half [32] */
+    SCALES_K_HALVES, /* s8 [2, 32]: per 16 values; per 8 blocks before them: half [32] */
+    /* Of decoded blocks (struct int_block, bits 8), which are computed on by the same code. */
+    SCALES_FLOAT,
+    SCALES_FLOAT_MIN,
+    SCALES_FLOAT_HALVES
 };
 
 struct int_format {
@@ -29,7 +35,7 @@ struct int_format {
 /* A block as all formats share it: what the multiplying loops read when rows are many. */
 struct int_block {
     _Alignas(64) uint8_t codes[8][PANEL_ROWS][4]; /* [step, row, k % 4] */
-    _Alignas(64) float scale[2][PANEL_ROWS];      /* [0]: of 32 values, or of the first 16 */
+    _Alignas(64) float scale[2][PANEL_ROWS];      /* [0]: of 32 values, or [0], [1]: of 16 each */
     _Alignas(64) float min[PANEL_ROWS];
 };
 
@@ -37,8 +43,12 @@ static inline uint32_t int_code_bytes(uint32_t bits)
 {
     return bits == 8 ? 1024 : 512 + (bits - 4) * 128;
 }
+static inline int int_is_decoded(enum int_scales scales) { return scales >= SCALES_FLOAT; }
+
 static inline uint32_t int_block_bytes(uint32_t bits, enum int_scales scales)
 {
+    if (int_is_decoded(scales))
+        return sizeof(struct int_block);
     return int_code_bytes(bits) + (scales == SCALES_HALF_MIN ? 128 : 64);
 }
 /* Bytes before each 8 blocks. */
@@ -48,7 +58,12 @@ static inline uint32_t int_super_bytes(enum int_scales scales)
 }
 static inline int int_has_min(enum int_scales scales)
 {
-    return scales == SCALES_HALF_MIN || scales == SCALES_K_MIN;
+    return scales == SCALES_HALF_MIN || scales == SCALES_K_MIN || scales == SCALES_FLOAT_MIN;
+}
+/* Scales per block of 32. */
+static inline uint32_t int_groups(enum int_scales scales)
+{
+    return scales == SCALES_K_HALVES || scales == SCALES_FLOAT_HALVES ? 2 : 1;
 }
 /* Offset of the header before block b's 8, and of block b. */
 static inline size_t int_super_at(uint32_t bits, enum int_scales scales, uint32_t b)

@@ -1,24 +1,6 @@
 /* [kernel] panel Q5_0: 5 bits less 16, a half-precision scale per 32 values. 704 bytes a block. */
-#include "core/kernel/panel_int.h"
+#include "core/kernel/panel_int_variants.h"
 
-static const struct int_format format = {.bits = 5, .zero = 16, .scales = SCALES_HALF};
+extern const struct panel panel_q5;
 
-static size_t n_bytes(uint32_t n_in) { return int_panel_bytes(&format, n_in); }
-
-static void unpack(const uint8_t *w, uint32_t row, uint32_t n_in, float *out)
-{
-    int_unpack(&format, w, row, n_in, out);
-}
-
-static void decode_scalar(const uint8_t *w, uint32_t begin, uint32_t n, struct int_block *out)
-{
-    int_decode_scalar(&format, w, begin, n, out);
-}
-
-const struct panel panel_q5 = {
-    .name = "q5",
-    .n_bytes = n_bytes,
-    .unpack = unpack,
-    .format = &format,
-    .decode = {[CPU_SCALAR] = decode_scalar},
-};
+INT_PANEL(q5, 5, 16, SCALES_HALF)

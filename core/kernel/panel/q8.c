@@ -1,24 +1,6 @@
 /* [kernel] panel Q8_0: 8 bits less 128, a half-precision scale per 32 values. 1088 bytes a block. */
-#include "core/kernel/panel_int.h"
+#include "core/kernel/panel_int_variants.h"
 
-static const struct int_format format = {.bits = 8, .zero = 128, .scales = SCALES_HALF};
+extern const struct panel panel_q8;
 
-static size_t n_bytes(uint32_t n_in) { return int_panel_bytes(&format, n_in); }
-
-static void unpack(const uint8_t *w, uint32_t row, uint32_t n_in, float *out)
-{
-    int_unpack(&format, w, row, n_in, out);
-}
-
-static void decode_scalar(const uint8_t *w, uint32_t begin, uint32_t n, struct int_block *out)
-{
-    int_decode_scalar(&format, w, begin, n, out);
-}
-
-const struct panel panel_q8 = {
-    .name = "q8",
-    .n_bytes = n_bytes,
-    .unpack = unpack,
-    .format = &format,
-    .decode = {[CPU_SCALAR] = decode_scalar},
-};
+INT_PANEL(q8, 8, 128, SCALES_HALF)

@@ -1,0 +1,22 @@
+/* What the x86-64 variants of the kernels share. Each variant carries its own target attribute: the
+ * program is built for any x86-64 and chooses at run time (cpu.h). Other machines run scalar code. */
+#pragma once
+
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+
+#define TARGET_AVX2   __attribute__((target("avx2,fma,f16c")))
+#define TARGET_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")))
+#define TARGET_AVX512VNNI                                                                          \
+    __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")))
+
+/* Loops over a tile must vanish: their arrays then are registers. */
+#define SIMD_INLINE static inline __attribute__((always_inline))
+#if defined(__clang__)
+#define SIMD_UNROLL _Pragma("unroll")
+#else
+#define SIMD_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+#endif

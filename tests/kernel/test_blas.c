@@ -1,0 +1,112 @@
+/* [kernel] OpenBLAS: named, called for float matrices of 64 rows and more and only there, right, and
+ * by two workers at once. Skipped by name where the library is absent. */
+#include "core/kernel/matmul.h"
+
+#include "weights.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+static char name[96];
+
+static bool blas_on(void)
+{
+    struct error err;
+    if (matmul_blas(true, name, sizeof(name), &err) == 0)
+        return true;
+    printf("skipped: %s\n", err.text);
+    return false;
+}
+
+static void test_name(void **state)
+{
+    (void)state;
+    if (!blas_on())
+        skip();
+    assert_ptr_equal(strstr(name, "OpenBLAS "), name);
+    assert_null(strstr(name, "Prescott"));
+    assert_string_equal(getenv("OPENBLAS_NUM_THREADS"), "1");
+    assert_int_equal(matmul_blas(false, name, sizeof(name), NULL), 0);
+    assert_string_equal(name, "");
+}
+
+struct job {
+    const struct matrix *w;
+    const struct matmul_input *in;
+    const float *bias;
+    float *y;
+    size_t y_stride;
+};
+
+static void run(const struct worker *worker, void *arg)
+{
+    const struct job *job = arg;
+    matmul_run(job->w, job->in, job->bias, job->y, job->y_stride, worker);
+}
+
+/* sgemm calls of one product, which is checked against a double sum. */
+static uint64_t calls_of(enum quant_id type, uint32_t n_rows, uint32_t n_out, uint32_t n_in)
+{
+    size_t row_bytes = data_row_bytes(type, n_in), y_stride = n_out + 3;
+    uint8_t *data = data_weights(type, DATA_RANDOM, n_out, n_in);
+    float *x = aligned_alloc(64, ((size_t)n_rows * n_in * 4 + 63) / 64 * 64);
+    float *y = malloc(n_rows * y_stride * sizeof(float)), *bias = malloc(n_out * sizeof(float));
+    for (size_t i = 0; i < (size_t)n_rows * n_in; i++)
+        x[i] = random_float();
+    for (uint32_t o = 0; o < n_out; o++)
+        bias[o] = random_float();
+    struct matrix w;
+    struct workers *pool = workers_open(2, NULL);
+    assert_int_equal(matrix_open(&w, type, n_out, n_in, NULL), 0);
+    matrix_pack(&w, type, data, 0, n_out);
+    struct matmul_input in = {x, n_rows, n_in, ACTIVATIONS_FLOAT, NULL};
+    struct job job = {&w, &in, bias, y, y_stride};
+    uint64_t before = matmul_blas_calls();
+    workers_run(pool, run, &job);
+    for (uint32_t r = 0; r < n_rows; r += 9)
+        for (uint32_t o = 0; o < n_out; o++) {
+            double sum = bias[o], size = fabsf(bias[o]);
+            for (uint32_t k = 0; k < n_in; k++) {
+                double product =
+                    (double)ref_float(type, data + o * row_bytes, k) * x[(size_t)r * n_in + k];
+                sum += product;
+                size += fabs(product);
+            }
+            if (!(fabs(sum - y[r * y_stride + o]) <= 4 * sqrt(n_in) * 0x1p-23 * size))
+                fail_msg("%s %s: y[%u, %u] = %a, wanted %a", name, quant_table[type].name, r, o,
+                         y[r * y_stride + o], sum);
+        }
+    workers_close(pool);
+    matrix_close(&w);
+    free(data);
+    free(x);
+    free(y);
+    free(bias);
+    return matmul_blas_calls() - before;
+}
+
+static void test_called(void **state)
+{
+    (void)state;
+    if (!blas_on())
+        skip();
+    assert_int_equal(calls_of(QUANT_f32, 64, 96, 40), 2);   /* one per worker */
+    assert_int_equal(calls_of(QUANT_f16, 70, 545, 515), 8); /* chunks of 256 columns, 512 of k */
+    assert_int_equal(calls_of(QUANT_bf16, 100, 1, 33), 1);
+    assert_int_equal(calls_of(QUANT_f32, 63, 96, 40), 0);
+    assert_int_equal(calls_of(QUANT_q8_0, 64, 96, 64), 0);
+    assert_int_equal(matmul_blas(false, name, sizeof(name), NULL), 0);
+    assert_int_equal(calls_of(QUANT_f32, 64, 96, 40), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_name),
+        cmocka_unit_test(test_called),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

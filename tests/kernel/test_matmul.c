@@ -1,0 +1,392 @@
+/* [kernel] Y = X W^T + b on every CPU level this machine has: every file type, random and edge
+ * data, against sums made one value at a time in the order that the kernels promise (equal bits), and
+ * against a double sum; a row's bits whatever the number of rows, workers, panels. */
+#include "core/kernel/cpu.h"
+#include "core/kernel/matmul.h"
+
+#include "weights.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+struct problem {
+    enum quant_id type;
+    enum data weights, rows;
+    enum activations activations;
+    uint32_t n_rows, n_out, n_in;
+};
+
+static const char *describe(const struct problem *p)
+{
+    static char text[160];
+    snprintf(text, sizeof(text), "%s %s weights %s x %s activations %d [%u x %u -> %u]",
+             cpu_level_name(cpu_level()), quant_table[p->type].name, data_names[p->weights],
+             data_names[p->rows], (int)p->activations, p->n_rows, p->n_in, p->n_out);
+    return text;
+}
+
+static float *floats_new(size_t n)
+{
+    float *p = aligned_alloc(64, (n * sizeof(float) + 63) / 64 * 64);
+    if (!p)
+        abort();
+    return p;
+}
+
+static float *rows_new(enum data d, uint32_t n_rows, uint32_t n_in)
+{
+    float *x = floats_new((size_t)n_rows * n_in);
+    for (uint32_t r = 0; r < n_rows; r++)
+        for (uint32_t k = 0; k < n_in; k++) {
+            float v = random_float();
+            switch (d) {
+            case DATA_ZERO:
+                v = 0;
+                break;
+            case DATA_MOST:
+                v = 127;
+                break;
+            case DATA_LEAST:
+                v = k % 32 ? -128 : -32639; /* low plane at its ends */
+                break;
+            case DATA_LARGE:
+                v *= 1e30F;
+                break;
+            case DATA_TINY:
+                v *= 1e-42F;
+                break;
+            case DATA_UNIT: /* the scale becomes 1: integers stay integers */
+                v = k % 32 == 7 ? 127 : (float)(int)(v * 127);
+                break;
+            default:
+                v *= (float)(1 + r % 5 * 30);
+            }
+            x[(size_t)r * n_in + k] = v;
+        }
+    return x;
+}
+
+/* One row of activations as integers: one scale per 32. */
+static void ref_quantise(const struct problem *p, const float *x, int32_t *q, float *scale)
+{
+    float steps = p->activations == ACTIVATIONS_INT8 ? 127 : 32639;
+    for (uint32_t b = 0; b < p->n_in / 32; b++) {
+        float top = 0;
+        for (uint32_t k = 32 * b; k < 32 * b + 32; k++)
+            top = fmaxf(top, fabsf(x[k]));
+        scale[b] = top < 0x1p-100F ? 0 : top / steps;
+        for (uint32_t k = 32 * b; k < 32 * b + 32; k++)
+            q[k] = scale[b] == 0 ? 0 : (int32_t)nearbyintf(x[k] * (steps / top));
+    }
+}
+
+static float fused(float a, float b, float c)
+{
+    return cpu_level() == CPU_SCALAR ? c + a * b : fmaf(a, b, c);
+}
+
+/* The chain that panel_int.h promises, and the sum that it stands for. */
+static float ref_int(const struct problem *p, const uint8_t *w, const int32_t *q,
+                     const float *scale, double *exact, double *size)
+{
+    float acc = 0;
+    uint32_t group = ref_group(p->type);
+    *exact = *size = 0;
+    for (uint32_t k = 0; k < p->n_in; k += group) {
+        int64_t sum = 0, sum_q = 0;
+        struct part v = ref_value(p->type, w, k);
+        float s = scale[k / 32];
+        for (uint32_t i = k; i < k + group; i++) {
+            struct part vi = ref_value(p->type, w, i);
+            sum += (int64_t)vi.code * q[i];
+            sum_q += q[i];
+            *exact += ((double)vi.code * v.scale + v.min) * q[i] * (double)s;
+            *size +=
+                (fabs((double)vi.code * v.scale) + fabs((double)v.min)) * abs(q[i]) * (double)s;
+        }
+        acc = fused(v.scale * s, (float)sum, acc);
+        if (p->type == QUANT_q4_1 || p->type == QUANT_q5_1 || p->type == QUANT_q4_k)
+            acc = fused(v.min, s * (float)sum_q, acc);
+    }
+    return acc;
+}
+
+static float ref_floats(const struct problem *p, const uint8_t *w, const float *x, double *exact,
+                        double *size)
+{
+    float acc = 0;
+    *exact = *size = 0;
+    for (uint32_t k = 0; k < p->n_in; k++) {
+        float v = ref_float(p->type, w, k);
+        acc = fused(v, x[k], acc);
+        *exact += (double)v * x[k];
+        *size += fabs((double)v * x[k]);
+    }
+    return acc;
+}
+
+static bool exact_path(const struct problem *p)
+{
+    return p->type <= QUANT_bf16 || p->activations == ACTIVATIONS_FLOAT;
+}
+
+static void check(const struct problem *p, const uint8_t *data, const float *x, const float *bias,
+                  const float *y)
+{
+    size_t row_bytes = data_row_bytes(p->type, p->n_in);
+    int32_t *q = malloc(p->n_in * sizeof(*q));
+    float *scale = floats_new(p->n_in / 32 + 1);
+    for (uint32_t r = 0; r < p->n_rows; r++) {
+        const float *row = x + (size_t)r * p->n_in;
+        if (!exact_path(p))
+            ref_quantise(p, row, q, scale);
+        for (uint32_t o = 0; o < p->n_out; o++) {
+            const uint8_t *w = data + o * row_bytes;
+            double exact, size;
+            float want = exact_path(p) ? ref_floats(p, w, row, &exact, &size)
+                                       : ref_int(p, w, q, scale, &exact, &size);
+            float got = y[(size_t)r * p->n_out + o];
+            if (bias)
+                want += bias[o], exact += bias[o], size += fabsf(bias[o]);
+            if (memcmp(&got, &want, sizeof(got)) != 0 && !(got == 0 && want == 0))
+                fail_msg("%s: y[%u, %u] = %a, wanted %a", describe(p), r, o, got, want);
+            if (!(fabs(got - exact) <= 4 * sqrt(p->n_in) * 0x1p-23 * size + 1e-37))
+                fail_msg("%s: y[%u, %u] = %a, in double %a", describe(p), r, o, got, exact);
+        }
+    }
+    free(q);
+    free(scale);
+}
+
+static void pack(struct matrix *w, const struct problem *p, const uint8_t *data)
+{
+    struct error err;
+    if (matrix_open(w, p->type, p->n_out, p->n_in, &err))
+        fail_msg("%s: %s", describe(p), err.text);
+    matrix_pack(w, p->type, data, 0, p->n_out);
+}
+
+/* y [n_rows, n_out], computed by n_workers slices one after the other. */
+static void run(const struct problem *p, const struct matrix *w, const float *x, const float *bias,
+                uint32_t n_workers, float *y)
+{
+    size_t n_bytes = matmul_input_bytes(p->n_rows, p->n_in, p->activations);
+    uint8_t *buffer = n_bytes ? aligned_alloc(64, n_bytes) : NULL;
+    struct matmul_input in = {x, p->n_rows, p->n_in, p->activations, buffer};
+    for (uint32_t i = 0; i < n_workers; i++)
+        matmul_quantise(&in, p->n_rows * i / n_workers, p->n_rows * (i + 1) / n_workers);
+    for (uint32_t i = 0; i < n_workers; i++) {
+        struct worker worker = {i, n_workers, NULL};
+        matmul_run(w, &in, bias, y, p->n_out, &worker);
+    }
+    free(buffer);
+}
+
+static void solve(const struct problem *p, bool with_bias)
+{
+    uint8_t *data = data_weights(p->type, p->weights, p->n_out, p->n_in);
+    float *x = rows_new(p->rows, p->n_rows, p->n_in), *bias = floats_new(p->n_out);
+    float *y = floats_new((size_t)p->n_rows * p->n_out);
+    struct matrix w;
+    for (uint32_t o = 0; o < p->n_out; o++)
+        bias[o] = random_float();
+    pack(&w, p, data);
+    run(p, &w, x, with_bias ? bias : NULL, 1, y);
+    check(p, data, x, with_bias ? bias : NULL, y);
+    matrix_close(&w);
+    free(data);
+    free(x);
+    free(y);
+    free(bias);
+}
+
+static void each_level(void (*test)(void))
+{
+    for (int level = 0; level <= (int)cpu_detect(); level++) {
+        cpu_force(level);
+        test();
+    }
+}
+
+/* All data against all data, on small shapes whose tails are odd where the type lets them. */
+static void edges(void)
+{
+    static const uint32_t outs[] = {1, 33, 32, 40}, rows[] = {1, 2, 5, 13};
+    uint32_t turn = 0;
+    for (int type = 0; type < QUANT_COUNT; type++)
+        for (int d = 0; d < DATAS; d++)
+            for (int e = 0; e < DATAS; e++)
+                for (int a = 0; a < 3; a++, turn++) {
+                    uint32_t elems = quant_table[type].block_elems;
+                    uint32_t n_in = elems == 1    ? 1 + turn % 70
+                                    : elems == 32 ? 32 * (1 + turn % 3)
+                                                  : 256;
+                    if (d == DATA_LARGE && e == DATA_LARGE)
+                        continue; /* beyond floats */
+                    if (d != e && (d + e + type) % 3 != a)
+                        continue; /* a third of them will do */
+                    struct problem p = {type, d, e, a, rows[turn / 3 % 4], outs[turn % 4], n_in};
+                    solve(&p, turn % 2);
+                }
+}
+static void test_edges(void **state)
+{
+    (void)state;
+    each_level(edges);
+}
+
+/* Longer than the chunks of k and of rows that the loops take. */
+static void long_shapes(void)
+{
+    for (int type = 0; type < QUANT_COUNT; type++)
+        for (int a = 0; a < 3; a++) {
+            struct problem p = {type, DATA_RANDOM, DATA_RANDOM, a, a == 2 ? 3 : 50, 1, 1024 + 512};
+            solve(&p, true);
+        }
+}
+static void test_long(void **state)
+{
+    (void)state;
+    each_level(long_shapes);
+}
+
+/* Scales of 1 make every float step exact: levels must agree in every bit, so the integers do. */
+static void test_integers(void **state)
+{
+    (void)state;
+    for (int type = QUANT_q4_0; type < QUANT_COUNT; type++)
+        for (uint32_t n_rows = 1; n_rows <= 50; n_rows += 7) {
+            struct problem p = {type, DATA_UNIT, DATA_UNIT, ACTIVATIONS_INT8, n_rows, 64, 512};
+            uint8_t *data = data_weights(type, DATA_UNIT, p.n_out, p.n_in);
+            float *x = rows_new(DATA_UNIT, n_rows, p.n_in), *y = floats_new(n_rows * 64);
+            struct matrix w;
+            pack(&w, &p, data);
+            for (int level = 0; level <= (int)cpu_detect(); level++) {
+                cpu_force(level);
+                run(&p, &w, x, NULL, 1, y);
+                for (uint32_t i = 0; i < n_rows * 64; i++) {
+                    int64_t sum = 0;
+                    for (uint32_t k = 0; k < p.n_in; k++) {
+                        struct part v =
+                            ref_value(type, data + i % 64 * data_row_bytes(type, p.n_in), k);
+                        sum +=
+                            (int64_t)(v.code * v.scale + v.min) * (int64_t)x[i / 64 * p.n_in + k];
+                    }
+                    if (y[i] != (float)sum)
+                        fail_msg("%s: y[%u, %u] = %.0f, wanted %ld", describe(&p), i / 64, i % 64,
+                                 y[i], sum);
+                }
+            }
+            matrix_close(&w);
+            free(data);
+            free(x);
+            free(y);
+        }
+}
+
+/* A row has the same bits alone and among any others, for any workers. */
+static void company(void)
+{
+    static const uint32_t counts[] = {2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 49, 64, 100};
+    for (int type = 0; type < QUANT_COUNT; type++)
+        for (int a = 0; a < 3; a++) {
+            struct problem p = {type, DATA_RANDOM, DATA_RANDOM, a, 100, 97, 256};
+            uint8_t *data = data_weights(type, p.weights, p.n_out, p.n_in);
+            float *x = rows_new(p.rows, 100, p.n_in);
+            float *alone = floats_new(100 * 97), *y = floats_new(100 * 97);
+            struct matrix w;
+            pack(&w, &p, data);
+            for (uint32_t r = 0; r < 100; r++) {
+                p.n_rows = 1;
+                run(&p, &w, x + (size_t)r * p.n_in, NULL, 1, alone + (size_t)r * 97);
+            }
+            for (uint32_t i = 0; i < sizeof(counts) / sizeof(*counts); i++) {
+                uint32_t n = counts[i], from = i * 7 % (101 - n);
+                p.n_rows = n;
+                memset(y, 0xff, 100UL * 97 * sizeof(float));
+                run(&p, &w, x + (size_t)from * p.n_in, NULL, 1 + i % 5, y);
+                if (memcmp(y, alone + (size_t)from * 97, (size_t)n * 97 * sizeof(float)) != 0)
+                    fail_msg("%s: bits depend on company", describe(&p));
+            }
+            matrix_close(&w);
+            free(data);
+            free(x);
+            free(alone);
+            free(y);
+        }
+}
+static void test_company(void **state)
+{
+    (void)state;
+    each_level(company);
+}
+
+/* Columns outside the worker's panels and beyond n_out stay as they were; y_stride is obeyed. */
+static void test_slices(void **state)
+{
+    (void)state;
+    struct problem p = {QUANT_q4_1, DATA_RANDOM, DATA_RANDOM, ACTIVATIONS_INT8, 2, 70, 64};
+    uint8_t *data = data_weights(p.type, p.weights, p.n_out, p.n_in);
+    float *x = rows_new(p.rows, p.n_rows, p.n_in), y[2][80];
+    struct matrix w;
+    cpu_force(cpu_detect());
+    pack(&w, &p, data);
+    uint8_t *buffer = aligned_alloc(64, matmul_input_bytes(2, 64, ACTIVATIONS_INT8));
+    struct matmul_input in = {x, 2, 64, ACTIVATIONS_INT8, buffer};
+    matmul_quantise(&in, 0, 2);
+    for (uint32_t i = 0; i < 3; i++) {
+        struct worker worker = {i, 3, NULL};
+        for (uint32_t j = 0; j < 160; j++)
+            y[j / 80][j % 80] = NAN;
+        matmul_run(&w, &in, NULL, y[0], 80, &worker);
+        for (uint32_t j = 0; j < 160; j++)
+            assert_int_equal(isnan(y[j / 80][j % 80]), j % 80 >= 70 || j % 80 / 32 != i);
+    }
+    matrix_close(&w);
+    free(buffer);
+    free(data);
+    free(x);
+}
+
+/* NaN and infinity in a row are seen in its outputs, and in no other row's. */
+static void not_finite(void)
+{
+    for (int type = 0; type < QUANT_COUNT; type++)
+        for (int a = 0; a < 3; a++) {
+            struct problem p = {type, DATA_RANDOM, DATA_RANDOM, a, 3, 32, 256};
+            uint8_t *data = data_weights(type, p.weights, p.n_out, p.n_in);
+            float *x = rows_new(p.rows, 3, p.n_in), *y = floats_new(96);
+            struct matrix w;
+            pack(&w, &p, data);
+            x[256 + 17] = NAN;
+            x[512 + 40] = INFINITY;
+            run(&p, &w, x, NULL, 1, y);
+            for (int o = 0; o < 32; o++) {
+                assert_true(isfinite(y[o]));
+                assert_true(isnan(y[32 + o]));
+                assert_false(isfinite(y[64 + o]));
+            }
+            matrix_close(&w);
+            free(data);
+            free(x);
+            free(y);
+        }
+}
+static void test_not_finite(void **state)
+{
+    (void)state;
+    each_level(not_finite);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_edges),    cmocka_unit_test(test_long),
+        cmocka_unit_test(test_integers), cmocka_unit_test(test_company),
+        cmocka_unit_test(test_slices),   cmocka_unit_test(test_not_finite),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
