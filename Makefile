@@ -122,6 +122,7 @@ toc:                                        ## the source as a table of contents
 	@python3 tests/lint/toc.py --print
 docs: all                                   ## write the generated parts of README.md and config/attend.conf
 	@python3 tests/lint/docs.py --write
+	@$(OUT)/attend serve --print-example > config/attend.conf
 format:                                     ## clang-format in place (.def tables are aligned by hand)
 	clang-format -i $$(find core server config tests -name '*.[ch]')
 

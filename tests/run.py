@@ -40,7 +40,7 @@ SUITES = {
     "fault": ("tests/fault/test_*.py", False, 300),
     "lint": ("tests/lint/[a-z]*.py", True, 900),
 }
-NOT_TESTS = {"common.py", "docs.py"}
+NOT_TESTS = {"common.py"}
 SANITIZER = {
     "asan": {
         "ASAN_OPTIONS": "detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1:{log}",
