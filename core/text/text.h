@@ -51,8 +51,7 @@ struct chat_turn {
     size_t n_role, n_content;
 };
 /* Appends the ids of the turns and of the opening of the assistant's turn. Contents are always
- * ordinary text. A model without a chat form that we render: ERR_UNSUPPORTED naming "messages".
- * text_chat_str: the same as text, for people. */
+ * ordinary text. A model without a chat form that we render: ERR_UNSUPPORTED naming "messages". */
 bool text_has_chat(const struct text *t);
 int text_render_chat(const struct text *t, const struct chat_turn *turns, uint32_t n_turns,
                      struct ids *out, struct error *err);
