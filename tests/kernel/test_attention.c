@@ -1,0 +1,217 @@
+/* [kernel] attention.c: pages of keys and values at every CPU level against attention in double, and
+ * bit for bit against themselves: one query or many, garbage behind the last key or none. */
+#include "core/kernel/attention.h"
+#include "core/kernel/cpu.h"
+#include "core/kernel/ops.h"
+
+#include <float.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { MAX_DIM = 129, MAX_PAGE = 256, MAX_Q = 23, N_PAGES = 3 };
+
+/* N_PAGES pages of one head, as floats and as what the kernels read. */
+struct pages {
+    bool half;
+    uint32_t dim, page_tokens;
+    float *k[N_PAGES], *v[N_PAGES]; /* K [dim][page_tokens], V [page_tokens][dim], rounded if half */
+    void *raw_k[N_PAGES], *raw_v[N_PAGES];
+};
+
+static uint64_t seed = 7;
+
+static float uniform(void)
+{
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    return (float)(seed >> 40) / (float)(1 << 23) - 1;
+}
+
+static void *block_of(const struct pages *p, float **floats)
+{
+    size_t n = (size_t)p->dim * p->page_tokens;
+    uint16_t *halves = malloc(n * sizeof(*halves));
+    *floats = malloc(n * sizeof(**floats));
+    assert_non_null(halves);
+    assert_non_null(*floats);
+    for (size_t i = 0; i < n; i++)
+        (*floats)[i] = 2 * uniform();
+    ops_to_half(*floats, halves, n);
+    if (p->half) {
+        ops_from_half(halves, *floats, n);
+        return halves;
+    }
+    free(halves);
+    void *copy = malloc(n * sizeof(float));
+    assert_non_null(copy);
+    memcpy(copy, *floats, n * sizeof(float));
+    return copy;
+}
+
+static void pages_open(struct pages *p, uint32_t dim, uint32_t page_tokens, bool half)
+{
+    p->half = half;
+    p->dim = dim;
+    p->page_tokens = page_tokens;
+    for (int i = 0; i < N_PAGES; i++) {
+        p->raw_k[i] = block_of(p, &p->k[i]);
+        p->raw_v[i] = block_of(p, &p->v[i]);
+    }
+}
+
+static void pages_close(struct pages *p)
+{
+    for (int i = 0; i < N_PAGES; i++) {
+        free(p->raw_k[i]);
+        free(p->raw_v[i]);
+        free(p->k[i]);
+        free(p->v[i]);
+    }
+}
+
+/* NaN in everything that positions from n_keys on hold. */
+static void pages_spoil(struct pages *p, uint32_t n_keys)
+{
+    for (uint32_t pos = n_keys; pos < N_PAGES * p->page_tokens; pos++) {
+        uint32_t page = pos / p->page_tokens, t = pos % p->page_tokens;
+        for (uint32_t d = 0; d < p->dim; d++) {
+            size_t at_k = (size_t)d * p->page_tokens + t, at_v = (size_t)t * p->dim + d;
+            if (p->half) {
+                ((uint16_t *)p->raw_k[page])[at_k] = 0x7E01;
+                ((uint16_t *)p->raw_v[page])[at_v] = 0xFE01;
+            } else {
+                ((float *)p->raw_k[page])[at_k] = NAN;
+                ((float *)p->raw_v[page])[at_v] = -NAN;
+            }
+        }
+    }
+}
+
+/* out [n_q, dim]: query i sees n_keys[i] positions of all pages together. */
+static void attend(const struct pages *p, const float *q, const uint32_t *n_keys, uint32_t n_q,
+                   float *out)
+{
+    static float s[MAX_Q * MAX_PAGE], m[MAX_Q], l[MAX_Q], decay[MAX_Q], o[MAX_Q * MAX_DIM];
+    static float floats[MAX_DIM * MAX_PAGE];
+    uint32_t here[MAX_Q];
+    struct attention a = {n_q, p->dim, p->page_tokens, q, here, s, m, l, decay, o, floats};
+    attention_begin(&a);
+    for (uint32_t page = 0; page < N_PAGES; page++) {
+        uint32_t before = page * p->page_tokens;
+        for (uint32_t i = 0; i < n_q; i++) {
+            uint32_t left = n_keys[i] > before ? n_keys[i] - before : 0;
+            here[i] = left < p->page_tokens ? left : p->page_tokens;
+        }
+        attention_page(&a, p->raw_k[page], p->raw_v[page], p->half);
+        for (uint32_t i = 0; i < n_q; i++)
+            for (uint32_t t = here[i]; t < p->page_tokens; t++)
+                assert_true(s[i * p->page_tokens + t] == 0); /* exactly */
+    }
+    for (uint32_t i = 0; i < n_q; i++)
+        attention_end(l[i], o + (size_t)i * p->dim, out + (size_t)i * p->dim, p->dim);
+}
+
+/* The definition, in double. */
+static void attend_double(const struct pages *p, const float *q, uint32_t n_keys, double *out)
+{
+    double s[N_PAGES * MAX_PAGE], top = -INFINITY, sum = 0;
+    for (uint32_t pos = 0; pos < n_keys; pos++) {
+        uint32_t page = pos / p->page_tokens, t = pos % p->page_tokens;
+        s[pos] = 0;
+        for (uint32_t d = 0; d < p->dim; d++)
+            s[pos] += (double)q[d] * p->k[page][(size_t)d * p->page_tokens + t];
+        top = fmax(top, s[pos]);
+    }
+    memset(out, 0, p->dim * sizeof(*out));
+    for (uint32_t pos = 0; pos < n_keys; pos++) {
+        double w = exp(s[pos] - top);
+        const float *v = p->v[pos / p->page_tokens] + (size_t)(pos % p->page_tokens) * p->dim;
+        sum += w;
+        for (uint32_t d = 0; d < p->dim; d++)
+            out[d] += w * v[d];
+    }
+    for (uint32_t d = 0; d < p->dim; d++)
+        out[d] /= sum;
+}
+
+static void check_pages(uint32_t dim, uint32_t page_tokens, bool half)
+{
+    float q[MAX_Q * MAX_DIM], together[MAX_Q * MAX_DIM], alone[MAX_DIM];
+    double want[MAX_DIM];
+    uint32_t n_keys[MAX_Q];
+    struct pages p;
+    pages_open(&p, dim, page_tokens, half);
+    for (uint32_t i = 0; i < MAX_Q * dim; i++)
+        q[i] = uniform() / sqrtf((float)dim);
+    for (uint32_t i = 0; i < MAX_Q; i++) /* rising by one over the end of a page, as in prefill */
+        n_keys[i] = 2 * page_tokens - MAX_Q / 2 + i;
+    n_keys[0] = 1;
+    attend(&p, q, n_keys, MAX_Q, together);
+    for (uint32_t i = 0; i < MAX_Q; i++) {
+        attend_double(&p, q + (size_t)i * dim, n_keys[i], want);
+        for (uint32_t d = 0; d < dim; d++)
+            if (!(fabs(together[i * dim + d] - want[d]) < 5e-6))
+                fail_msg("%s dim %u page %u half %d query %u: got %.9g, want %.9g",
+                         cpu_level_name(cpu_level()), dim, page_tokens, half, i,
+                         together[i * dim + d], want[d]);
+    }
+    for (uint32_t i = MAX_Q; i-- > 0;) { /* the same bits alone, with NaN behind its last key */
+        pages_spoil(&p, n_keys[i]);
+        attend(&p, q + (size_t)i * dim, n_keys + i, 1, alone);
+        assert_memory_equal(alone, together + (size_t)i * dim, dim * sizeof(*alone));
+    }
+    pages_close(&p);
+}
+
+static void test_pages(void **state)
+{
+    const uint32_t dims[] = {1, 2, 8, 16, 20, 48, 64, 80, 128, 129}, tokens[] = {16, 48, 64, 256};
+    (void)state;
+    for (int level = 0; level <= (int)cpu_detect(); level++) {
+        cpu_force((enum cpu_level)level);
+        for (uint32_t i = 0; i < sizeof(dims) / sizeof(*dims); i++)
+            for (uint32_t j = 0; j < sizeof(tokens) / sizeof(*tokens); j++)
+                for (int half = 0; half <= 1; half++)
+                    check_pages(dims[i], tokens[j], half);
+    }
+}
+
+/* Parts joined in order give attention over all keys, whatever their scores' sizes; the first joins
+ * to nothing without a trace. */
+static void test_join(void **state)
+{
+    (void)state;
+    for (int level = 0; level <= (int)cpu_detect(); level++) {
+        cpu_force((enum cpu_level)level);
+        float m = -FLT_MAX, l = 0, o[3] = {0}, out[3];
+        const float part_m[] = {-5, 3, 2.5f}, part_l[] = {1.5f, 1, 2};
+        const float part_o[][3] = {{1, 2, 3}, {0.5f, 1, 0}, {-1, 0, 1}};
+        double sum = 0, want[3] = {0};
+        attention_join(&m, &l, o, part_m[0], part_l[0], part_o[0], 3);
+        assert_true(m == -5 && l == 1.5f);
+        assert_memory_equal(o, part_o[0], sizeof(o));
+        attention_join(&m, &l, o, part_m[1], part_l[1], part_o[1], 3);
+        attention_join(&m, &l, o, part_m[2], part_l[2], part_o[2], 3);
+        attention_end(l, o, out, 3);
+        for (int i = 0; i < 3; i++) {
+            sum += part_l[i] * exp(part_m[i]);
+            for (int d = 0; d < 3; d++)
+                want[d] += part_o[i][d] * exp(part_m[i]);
+        }
+        for (int d = 0; d < 3; d++)
+            assert_true(fabs(out[d] - want[d] / sum) < 1e-6);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pages),
+        cmocka_unit_test(test_join),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
