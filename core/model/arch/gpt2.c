@@ -1,0 +1,13 @@
+/* [arch] GPT-2 (Radford et al. 2019): LayerNorm before each branch, learned positions, plain MLP. */
+#include "core/model/arch.h"
+
+const struct arch arch_gpt2 = {
+    .id = "gpt2",
+    .gguf = "gpt2",
+    .eps = "attention.layer_norm_epsilon",
+    .norm = NORM_LAYER,
+    .norm_places = NORM_BEFORE,
+    .pos = POS_LEARNED,
+    .act = ACT_GELU_TANH,
+    .flags = ARCH_TIED_LM_HEAD,
+};

@@ -1,0 +1,287 @@
+/* [12 block] forward: a batch through all stages, and the plan and the room that they share. */
+#include "core/base/mem.h"
+#include "core/model/model.h"
+#include "core/model/stages.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+    SOLO_ROWS = 4,       /* up to these a batch is run solo (stages.h) */
+    SPLIT_TOKENS = 256,  /* keys of a split, in whole pages: never by rows or workers */
+    LEAST_SPLIT = 128,   /* what is left of that with any page size */
+    UNIT_QUERIES = 48,   /* rows of a unit times heads of a group, at least one row */
+    MAX_PAGE_TOKENS = 256,
+};
+
+/* ---- room ---- */
+
+static uint32_t unit_rows(const struct hparams *h)
+{
+    uint32_t group = h->n_heads / h->n_kv_heads;
+    return group < UNIT_QUERIES ? UNIT_QUERIES / group : 1;
+}
+
+static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
+/* The next n elements of size bytes at a cache line's begin; NULL while only counting. */
+static void *take(uint8_t *base, size_t *used, size_t n, size_t size)
+{
+    void *p = base ? base + *used : NULL;
+    *used += (n * size + 63) / 64 * 64;
+    return p;
+}
+
+static void layout_act(const struct model *m, struct act *a, uint32_t rows, uint8_t *base,
+                       size_t *used)
+{
+    const struct hparams *h = &m->h;
+    size_t heads = (size_t)h->n_heads * h->head_dim, planes = 0;
+    const size_t inputs[] = {h->dim, heads, h->ff_dim};
+    for (int i = 0; i < 3; i++) {
+        size_t n = matmul_input_bytes(rows, (uint32_t)inputs[i], m->activations);
+        planes = n > planes ? n : planes;
+    }
+    a->x = take(base, used, (size_t)rows * h->dim, sizeof(float));
+    a->h = take(base, used, (size_t)rows * h->dim, sizeof(float));
+    a->ctx = take(base, used, rows * heads, sizeof(float));
+    a->mid = take(base, used, (size_t)rows * h->ff_dim, sizeof(float));
+    a->turn = take(base, used, (size_t)rows * h->rope_dims, sizeof(float));
+    a->planes = take(base, used, planes, 1);
+}
+
+static void layout_scratch(const struct model *m, struct scratch *c, uint8_t *base, size_t *used)
+{
+    size_t n = (size_t)unit_rows(&m->h) * (m->h.n_heads / m->h.n_kv_heads), dim = m->h.head_dim;
+    c->q = take(base, used, n * dim, sizeof(float));
+    c->o = take(base, used, n * dim, sizeof(float));
+    c->all_o = take(base, used, n * dim, sizeof(float));
+    c->s = take(base, used, n * MAX_PAGE_TOKENS, sizeof(float));
+    c->m = take(base, used, n, sizeof(float));
+    c->l = take(base, used, n, sizeof(float));
+    c->decay = take(base, used, n, sizeof(float));
+    c->all_m = take(base, used, n, sizeof(float));
+    c->all_l = take(base, used, n, sizeof(float));
+    c->n_keys = take(base, used, n, sizeof(uint32_t));
+    c->floats = take(base, used, dim * MAX_PAGE_TOKENS, sizeof(float));
+}
+
+static void layout_plan(const struct model *m, struct plan *p, uint8_t *base, size_t *used)
+{
+    const struct hparams *h = &m->h;
+    p->cap_parts = SOLO_ROWS * (m->max_context / LEAST_SPLIT + 1);
+    p->cap_units = m->max_rows + p->cap_parts;
+    p->units = take(base, used, p->cap_units, sizeof(*p->units));
+    p->part = take(base, used, m->max_rows, sizeof(*p->part));
+    p->wanted = take(base, used, m->max_rows, sizeof(*p->wanted));
+    p->next = take(base, used, h->n_layers, sizeof(*p->next));
+    p->part_ml = take(base, used, (size_t)p->cap_parts * h->n_heads, 2 * sizeof(float));
+    p->part_o = take(base, used, (size_t)p->cap_parts * h->n_heads * h->head_dim, sizeof(float));
+}
+
+size_t model_layout(struct model *m, uint8_t *base)
+{
+    const struct hparams *h = &m->h;
+    size_t used = 0, rows = m->max_rows;
+    size_t qkv = (size_t)(h->n_heads + 2 * h->n_kv_heads) * h->head_dim;
+    struct act act, one_act;
+    struct scratch one_scratch;
+    layout_act(m, &act, m->max_rows, base, &used);
+    act.qkv = take(base, &used, rows * qkv, sizeof(float));
+    act.ff = take(base, &used, rows * h->ff_dim * 2, sizeof(float));
+    act.y = take(base, &used, rows * h->dim, sizeof(float));
+    m->freq = take(base, &used, h->rope_dims / 2, sizeof(*m->freq));
+    layout_plan(m, &m->plan, base, &used);
+    struct act *own = take(base, &used, m->n_workers, sizeof(*own));
+    struct scratch *scratch = take(base, &used, m->n_workers, sizeof(*scratch));
+    for (uint32_t i = 0; i < m->n_workers; i++) {
+        one_act = act; /* with the shared outputs */
+        layout_act(m, &one_act, least(SOLO_ROWS, m->max_rows), base, &used);
+        layout_scratch(m, &one_scratch, base, &used);
+        if (!base)
+            continue;
+        own[i] = one_act;
+        scratch[i] = one_scratch;
+    }
+    m->act = act;
+    m->own = own;
+    m->scratch = scratch;
+    return used;
+}
+
+int model_buffers_open(struct model *m, struct error *err)
+{
+    m->memory_bytes = model_layout(m, NULL);
+    m->memory = mem_big_new(m->memory_bytes, MEM_ACTIVATIONS);
+    if (!m->memory)
+        return error_set(err, ERR_NO_MEMORY, "no memory for activations of %u rows: %zu bytes",
+                         m->max_rows, m->memory_bytes);
+    model_layout(m, m->memory);
+    for (uint32_t i = 0; i < m->h.rope_dims / 2; i++)
+        m->freq[i] = pow((double)m->h.rope_theta, -2.0 * i / m->h.rope_dims);
+    return 0;
+}
+
+void model_buffers_close(struct model *m)
+{
+    mem_big_free(m->memory, m->memory_bytes, MEM_ACTIVATIONS);
+    m->memory = NULL;
+}
+
+/* ---- plan ---- */
+
+static void check_row(const struct model *m, const struct batch_row *row, const struct kv_pool *kv)
+{
+    ASSERT(row->token < m->h.n_vocab);
+    ASSERT(row->pos / kv->geometry.page_tokens < row->seq->n_pages);
+    ASSERT(m->h.arch->pos != POS_LEARNED || row->pos < m->w.position.n_out);
+}
+
+/* Rows from `row` on that can share a unit: one timeline, one page. */
+static uint32_t run_of(const struct model *m, const struct batch *b, uint32_t row, uint32_t tokens)
+{
+    uint32_t n = 1, most = least(unit_rows(&m->h), b->n_rows - row);
+    const struct batch_row *first = &b->rows[row];
+    while (n < most && b->rows[row + n].seq == first->seq &&
+           b->rows[row + n].pos / tokens == first->pos / tokens)
+        n++;
+    return n;
+}
+
+/* Splits that the keys of a position lie in. */
+static uint32_t splits_of(const struct plan *p, uint32_t pos, uint32_t tokens)
+{
+    return pos / (tokens * p->split_pages) + 1;
+}
+
+/* Solo, every worker joins all heads for itself: from parts. */
+static bool fits_solo(const struct plan *p, const struct batch *b, uint32_t tokens)
+{
+    uint64_t n_parts = 0;
+    if (b->n_rows > SOLO_ROWS)
+        return false;
+    for (uint32_t r = 0; r < b->n_rows; r++)
+        n_parts += splits_of(p, b->rows[r].pos, tokens);
+    return n_parts <= p->cap_parts;
+}
+
+/* One unit, or where there is room, and few rows have much to read, one for each split. */
+static void plan_units(struct plan *p, const struct batch *b, uint32_t row, uint32_t n,
+                       uint32_t tokens)
+{
+    uint32_t n_splits = splits_of(p, b->rows[row].pos, tokens);
+    bool parts = p->solo || (n == 1 && n_splits > 1 && p->n_parts + n_splits <= p->cap_parts);
+    for (uint32_t r = row; r < row + n; r++) {
+        p->part[r] = parts ? (int64_t)p->n_parts : -1;
+        p->n_parts += parts ? n_splits : 0;
+    }
+    for (uint32_t split = 0; split < (parts ? n_splits : 1); split++) {
+        ASSERT(p->n_units < p->cap_units);
+        p->units[p->n_units++] = (struct unit){.row = row,
+                                               .n_rows = n,
+                                               .split_begin = parts ? split : 0,
+                                               .split_end = parts ? split + 1 : n_splits,
+                                               .parts = parts};
+    }
+}
+
+void plan_batch(struct model *m, const struct batch *b, const struct kv_pool *kv)
+{
+    struct plan *p = &m->plan;
+    uint32_t tokens = kv->geometry.page_tokens, n_wanted = 0;
+    ASSERT(b->n_rows <= m->max_rows && tokens <= MAX_PAGE_TOKENS);
+    p->n_units = p->n_parts = 0;
+    p->split_pages = tokens < SPLIT_TOKENS ? SPLIT_TOKENS / tokens : 1;
+    p->solo = fits_solo(p, b, tokens);
+    p->store_first = false;
+    for (uint32_t i = 0; i < m->h.n_layers; i++)
+        atomic_store_explicit(&p->next[i], 0, memory_order_relaxed);
+    for (uint32_t r = 0; r < b->n_rows; r++) {
+        check_row(m, &b->rows[r], kv);
+        if (b->rows[r].logits_row >= 0)
+            p->wanted[n_wanted++] = r;
+        if (r && b->rows[r].seq == b->rows[r - 1].seq) {
+            ASSERT(b->rows[r].pos == b->rows[r - 1].pos + 1);
+            p->store_first = true;
+        }
+    }
+    ASSERT(n_wanted == b->n_logits);
+    for (uint32_t r = 0, n; r < b->n_rows; r += n) {
+        n = run_of(m, b, r, tokens);
+        plan_units(p, b, r, n, tokens);
+    }
+}
+
+/* ---- step ---- */
+
+struct step step_begin(struct model *m, const struct worker *worker, const struct batch *batch,
+                       const struct kv_pool *kv)
+{
+    return (struct step){m,  worker, batch, kv, m->plan.solo ? &m->own[worker->id] : &m->act,
+                         &m->scratch[worker->id]};
+}
+
+void step_rows(const struct step *s, uint32_t n, uint32_t *begin, uint32_t *end)
+{
+    *begin = 0;
+    *end = n;
+    if (!s->m->plan.solo)
+        worker_slice(s->worker, n, begin, end);
+}
+
+void step_share(const struct step *s)
+{
+    if (!s->m->plan.solo)
+        worker_barrier(s->worker);
+}
+
+void stack_run(const struct step *s, const struct stack *w, const float *in, uint32_t n_rows, float *y)
+{
+    struct matmul_input x = {.x = in,
+                             .n_rows = n_rows,
+                             .n_in = w->w[0].n_in,
+                             .activations = s->m->activations,
+                             .buffer = w->quantised ? s->a->planes : NULL};
+    uint32_t begin, end, at = 0;
+    step_rows(s, n_rows, &begin, &end);
+    matmul_quantise(&x, begin, end);
+    step_share(s);
+    for (uint32_t i = 0; i < w->n; i++) {
+        matmul_run(&w->w[i], &x, w->bias ? w->bias + at : NULL, y + at, w->n_out, s->worker);
+        at += w->w[i].n_out;
+    }
+    worker_barrier(s->worker);
+}
+
+/* ---- forward ---- */
+
+struct pass {
+    struct model *m;
+    const struct batch *batch;
+    const struct kv_pool *kv;
+    float *logits;
+};
+
+static void forward_worker(const struct worker *worker, void *arg)
+{
+    const struct pass *p = arg;
+    struct step s = step_begin(p->m, worker, p->batch, p->kv);
+    embed_rows(&s);
+    for (uint32_t layer = 0; layer < p->m->h.n_layers; layer++) {
+        block_forward(&s, layer);
+        if (worker->id == 0 && p->m->heartbeat)
+            atomic_fetch_add_explicit(p->m->heartbeat, 1, memory_order_relaxed);
+    }
+    lm_head(&s, p->logits);
+}
+
+void model_forward(struct model *m, const struct batch *b, const struct kv_pool *kv,
+                   struct workers *workers, float *logits)
+{
+    struct pass p = {m, b, kv, logits};
+    if (b->n_rows == 0)
+        return;
+    ASSERT(workers_count(workers) == m->n_workers);
+    plan_batch(m, b, kv);
+    workers_run(workers, forward_worker, &p);
+}

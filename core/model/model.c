@@ -1,0 +1,62 @@
+/* [12 block] the model's door: weights and room for batches, opened and closed. */
+#include "core/model/model.h"
+
+#include "core/base/mem.h"
+#include "core/model/stages.h"
+
+struct model *model_open(const struct checkpoint *c, const struct hparams *h,
+                         const struct model_options *options, struct workers *workers,
+                         struct error *err)
+{
+    struct model *m = mem_new(1, sizeof(*m));
+    struct weights_options wo = {workers, options->stop, options->heartbeat};
+    if (!m) {
+        error_set(err, ERR_NO_MEMORY, "no memory for a model");
+        return NULL;
+    }
+    m->h = *h;
+    m->activations = options->activations;
+    m->max_rows = options->max_rows;
+    m->max_context = options->max_context;
+    m->n_workers = workers_count(workers);
+    m->heartbeat = options->heartbeat;
+    if (weights_open(&m->w, c, h, &wo, err) || model_buffers_open(m, err)) {
+        model_close(m);
+        return NULL;
+    }
+    return m;
+}
+
+void model_close(struct model *m)
+{
+    if (!m)
+        return;
+    weights_close(&m->w, &m->h);
+    model_buffers_close(m);
+    free(m);
+}
+
+uint64_t model_weight_bytes(const struct checkpoint *c, const struct hparams *h)
+{
+    return weights_bytes(c, h);
+}
+
+uint64_t model_activation_bytes(const struct hparams *h, const struct model_options *options,
+                                uint32_t n_workers)
+{
+    struct model m = {.h = *h,
+                      .activations = options->activations,
+                      .max_rows = options->max_rows,
+                      .max_context = options->max_context,
+                      .n_workers = n_workers};
+    return model_layout(&m, NULL);
+}
+
+const struct hparams *model_hparams(const struct model *m) { return &m->h; }
+
+bool model_all_float(const struct model *m) { return weights_all_float(&m->w, &m->h); }
+
+uint64_t model_scores(const struct model *m)
+{
+    return atomic_load_explicit(&m->scores, memory_order_relaxed);
+}

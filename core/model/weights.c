@@ -1,0 +1,425 @@
+/* [load] tensors to weights: found by name, held against the shapes, packed by all workers.
+ *
+ * First a list of what goes where is made, in which every tensor of the file must occur (what is
+ * not understood is not ignored); then room is made; then it is filled. */
+#include "core/base/mem.h"
+#include "core/kernel/panel.h"
+#include "core/model/stages.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum name {
+#define NAME(id, text)       NAME_##id,
+#define LAYER_NAME(id, text) NAME_##id,
+#include "core/model/names.def"
+#undef NAME
+#undef LAYER_NAME
+};
+
+static const struct {
+    const char *text;
+    bool layer;
+} names[] = {
+#define NAME(id, text)       [NAME_##id] = {text, false},
+#define LAYER_NAME(id, text) [NAME_##id] = {text, true},
+#include "core/model/names.def"
+#undef NAME
+#undef LAYER_NAME
+};
+
+/* One tensor's place: rows from `at` of a matrix, or values from `at` of a vector. */
+struct item {
+    const struct tensor *t;
+    struct matrix *w;
+    const float **vector; /* where w is NULL: who will point to it */
+    size_t offset;        /* of the vector in weights.vectors */
+    uint32_t at;
+};
+
+struct room {
+    struct matrix *w;
+    enum quant_id type;
+    uint32_t n_out, n_in;
+};
+
+struct list {
+    const struct checkpoint *c;
+    const struct hparams *h;
+    struct weights *w;
+    struct error *err;
+    bool *used;         /* [n_tensors] */
+    struct item *items; /* [n_tensors] at most */
+    struct room *rooms; /* [n_tensors] at most */
+    uint32_t n_items, n_rooms;
+    size_t n_floats;
+};
+
+enum need { OPTIONAL, REQUIRED };
+
+/* ---- the list ---- */
+
+/* Marks a tensor of wanted shape (n_in 0: a vector of n_out); NULL in *found where it is absent. */
+static int find(struct list *l, enum name id, uint32_t layer, const char *suffix, enum need need,
+                uint32_t n_out, uint32_t n_in, const struct tensor **found)
+{
+    char name[64];
+    if (names[id].layer)
+        snprintf(name, sizeof(name), "blk.%u.%s.%s", layer, names[id].text, suffix);
+    else
+        snprintf(name, sizeof(name), "%s.%s", names[id].text, suffix);
+    const struct tensor *t = *found = tensor_find(l->c, name);
+    if (!t)
+        return need == OPTIONAL ? 0 : error_set(l->err, ERR_FORMAT, "no tensor %s", name);
+    if (n_in == 0 && (t->n_dims != 1 || t->dims[0] != n_out))
+        return error_set(l->err, ERR_FORMAT,
+                         "tensor %s is [%" PRIu64 "] of %u dimensions, wanted [%u]", name,
+                         t->dims[0], t->n_dims, n_out);
+    if (n_in != 0 && (t->n_dims != 2 || t->dims[0] != n_out || t->dims[1] != n_in))
+        return error_set(l->err, ERR_FORMAT,
+                         "tensor %s is [%" PRIu64 ", %" PRIu64 "] of %u dimensions, wanted [%u, %u]",
+                         name, t->dims[0], t->n_dims > 1 ? t->dims[1] : 1, t->n_dims, n_out, n_in);
+    for (uint32_t i = 0; i < checkpoint_n_tensors(l->c); i++)
+        if (checkpoint_tensor(l->c, i) == t)
+            l->used[i] = true;
+    return 0;
+}
+
+static size_t add_floats(struct list *l, uint32_t n)
+{
+    size_t at = l->n_floats;
+    l->n_floats += (n + 15) / 16 * 16;
+    return at;
+}
+
+static void add_vector(struct list *l, const struct tensor *t, const float **vector, size_t offset,
+                       uint32_t at)
+{
+    l->items[l->n_items++] = (struct item){.t = t, .vector = vector, .offset = offset, .at = at};
+}
+
+static void add_rows(struct list *l, const struct tensor *t, struct matrix *w, uint32_t at)
+{
+    l->items[l->n_items++] = (struct item){.t = t, .w = w, .at = at};
+}
+
+static void add_room(struct list *l, struct matrix *w, enum quant_id type, uint32_t n_out,
+                     uint32_t n_in)
+{
+    l->rooms[l->n_rooms++] = (struct room){w, type, n_out, n_in};
+}
+
+/* A matrix alone. */
+static int list_matrix(struct list *l, enum name id, uint32_t n_out, uint32_t n_in,
+                       struct matrix *w)
+{
+    const struct tensor *t;
+    if (find(l, id, 0, "weight", REQUIRED, n_out, n_in, &t))
+        return -1;
+    add_room(l, w, t->type, n_out, n_in);
+    add_rows(l, t, w, 0);
+    return 0;
+}
+
+static int list_norm(struct list *l, enum name id, uint32_t layer, bool wanted, struct norm *n)
+{
+    const struct tensor *t;
+    if (!wanted)
+        return 0;
+    if (find(l, id, layer, "weight", REQUIRED, l->h->dim, 0, &t))
+        return -1;
+    add_vector(l, t, &n->gain, add_floats(l, l->h->dim), 0);
+    if (l->h->arch->norm != NORM_LAYER)
+        return 0;
+    if (find(l, id, layer, "bias", OPTIONAL, l->h->dim, 0, &t))
+        return -1;
+    if (t)
+        add_vector(l, t, &n->bias, add_floats(l, l->h->dim), 0);
+    return 0;
+}
+
+/* Matrices that read one input, side by side. */
+struct part {
+    enum name id;
+    uint32_t n_out;
+};
+
+static bool floats(enum quant_id type) { return !panel_table[quant_table[type].panel]->format; }
+
+/* One bias of the stack; where any part has one, the others' is 0. */
+static int list_biases(struct list *l, uint32_t layer, const struct part *parts, uint32_t n_parts,
+                       struct stack *s)
+{
+    const struct tensor *t[3] = {0};
+    uint32_t at = 0;
+    bool any = false;
+    for (uint32_t i = 0; i < n_parts; i++) {
+        if (find(l, parts[i].id, layer, "bias", OPTIONAL, parts[i].n_out, 0, &t[i]))
+            return -1;
+        any = any || t[i];
+    }
+    size_t offset = any ? add_floats(l, s->n_out) : 0;
+    for (uint32_t i = 0; i < n_parts; at += parts[i].n_out, i++)
+        if (t[i])
+            add_vector(l, t[i], &s->bias, offset, at);
+    return 0;
+}
+
+static int list_stack(struct list *l, uint32_t layer, const struct part *parts, uint32_t n_parts,
+                      uint32_t n_in, struct stack *s)
+{
+    const struct tensor *t[3];
+    bool together = true;
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < n_parts; i++) {
+        if (find(l, parts[i].id, layer, "weight", REQUIRED, parts[i].n_out, n_in, &t[i]))
+            return -1;
+        together = together && t[i]->type == t[0]->type && s->n_out % PANEL_ROWS == 0;
+        s->quantised = s->quantised || !floats(t[i]->type);
+        s->n_out += parts[i].n_out;
+    }
+    s->n = together ? 1 : n_parts;
+    if (together)
+        add_room(l, &s->w[0], t[0]->type, s->n_out, n_in);
+    for (uint32_t i = 0; i < n_parts; at += parts[i].n_out, i++) {
+        if (!together)
+            add_room(l, &s->w[i], t[i]->type, parts[i].n_out, n_in);
+        add_rows(l, t[i], &s->w[together ? 0 : i], together ? at : 0);
+    }
+    return list_biases(l, layer, parts, n_parts, s);
+}
+
+static int list_qkv(struct list *l, uint32_t layer, struct stack *s)
+{
+    const struct hparams *h = l->h;
+    uint32_t q = h->n_heads * h->head_dim, kv = h->n_kv_heads * h->head_dim;
+    const struct part fused[] = {{NAME_attn_qkv, q + 2 * kv}};
+    const struct part apart[] = {{NAME_attn_q, q}, {NAME_attn_k, kv}, {NAME_attn_v, kv}};
+    const struct tensor *t;
+    if (find(l, NAME_attn_qkv, layer, "weight", OPTIONAL, q + 2 * kv, h->dim, &t))
+        return -1;
+    return t ? list_stack(l, layer, fused, 1, h->dim, s) : list_stack(l, layer, apart, 3, h->dim, s);
+}
+
+static int list_layer(struct list *l, uint32_t i, struct layer *w)
+{
+    const struct hparams *h = l->h;
+    const struct arch *arch = h->arch;
+    uint32_t heads = h->n_heads * h->head_dim;
+    bool gated = arch->flags & ARCH_GATED_MLP;
+    const struct part up[] = {{NAME_ffn_gate, h->ff_dim}, {NAME_ffn_up, h->ff_dim}};
+    const struct part out[] = {{NAME_attn_output, h->dim}}, down[] = {{NAME_ffn_down, h->dim}};
+    bool before = arch->norm_places & NORM_BEFORE, on = arch->norm_places & NORM_ON;
+    bool after = arch->norm_places & NORM_AFTER;
+    if (list_norm(l, NAME_attn_norm, i, before, &w->attn.before) ||
+        list_norm(l, NAME_attn_norm_on, i, on, &w->attn.on) ||
+        list_norm(l, NAME_attn_norm_after, i, after, &w->attn.after) ||
+        list_norm(l, NAME_ffn_norm, i, before, &w->ffn.before) ||
+        list_norm(l, NAME_ffn_norm_on, i, on, &w->ffn.on) ||
+        list_norm(l, NAME_ffn_norm_after, i, after, &w->ffn.after))
+        return -1;
+    if (list_qkv(l, i, &w->qkv) || list_stack(l, i, out, 1, heads, &w->out) ||
+        list_stack(l, i, gated ? up : up + 1, gated ? 2 : 1, h->dim, &w->up))
+        return -1;
+    return list_stack(l, i, down, 1, h->ff_dim, &w->down);
+}
+
+/* The LM head, or where it may be and none is there, the embedding matrix with the head's bias. */
+static int list_head(struct list *l)
+{
+    const struct hparams *h = l->h;
+    const struct part part[] = {{NAME_output, h->n_vocab}};
+    const struct tensor *t;
+    bool may_tie = h->arch->flags & ARCH_TIED_LM_HEAD;
+    if (find(l, NAME_output, 0, "weight", may_tie ? OPTIONAL : REQUIRED, h->n_vocab, h->dim, &t))
+        return -1;
+    if (t)
+        return list_stack(l, 0, part, 1, h->dim, &l->w->head);
+    l->w->tied = true;
+    l->w->head.n = 1;
+    l->w->head.n_out = h->n_vocab;
+    return list_biases(l, 0, part, 1, &l->w->head);
+}
+
+static int list_all(struct list *l)
+{
+    const struct hparams *h = l->h;
+    /* post-LN ends in a norm of its own */
+    bool last = h->arch->norm_places & (NORM_BEFORE | NORM_ON);
+    if (list_matrix(l, NAME_token_embd, h->n_vocab, h->dim, &l->w->embed) ||
+        (h->arch->pos == POS_LEARNED &&
+         list_matrix(l, NAME_position_embd, h->n_ctx, h->dim, &l->w->position)) ||
+        list_norm(l, NAME_output_norm, 0, last, &l->w->output_norm) || list_head(l))
+        return -1;
+    for (uint32_t i = 0; i < h->n_layers; i++)
+        if (list_layer(l, i, &l->w->layers[i]))
+            return -1;
+    for (uint32_t i = 0; i < checkpoint_n_tensors(l->c); i++)
+        if (!l->used[i])
+            return error_set(l->err, ERR_UNSUPPORTED,
+                             "tensor %s is no part of a %s model as this program computes it",
+                             checkpoint_tensor(l->c, i)->name, h->arch->id);
+    return 0;
+}
+
+static void list_close(struct list *l)
+{
+    free(l->used);
+    free(l->items);
+    free(l->rooms);
+}
+
+static int list_open(struct list *l, struct weights *w, const struct checkpoint *c,
+                     const struct hparams *h, struct error *err)
+{
+    uint32_t n = checkpoint_n_tensors(c);
+    *w = (struct weights){.layers = mem_new(h->n_layers, sizeof(*w->layers))};
+    *l = (struct list){.c = c, .h = h, .w = w, .err = err};
+    l->used = mem_new(n, sizeof(*l->used));
+    l->items = mem_new(n, sizeof(*l->items));
+    l->rooms = mem_new(n, sizeof(*l->rooms));
+    if (!w->layers || !l->used || !l->items || !l->rooms)
+        return error_set(err, ERR_NO_MEMORY, "no memory for a list of %u tensors", n);
+    return list_all(l);
+}
+
+/* ---- room, and what fills it ---- */
+
+struct filling {
+    const struct list *l;
+    const struct weights_options *options;
+    bool stopped; /* worker 0 writes between barriers */
+};
+
+static void fill_vector(const struct list *l, const struct item *i)
+{
+    float *out = l->w->vectors + i->offset;
+    quant_table[i->t->type].dequant(out + i->at, i->t->data, i->t->dims[0]);
+    *i->vector = out;
+}
+
+/* This worker's share of the rows, in whole panels. */
+static void fill_rows(const struct worker *worker, const struct item *i)
+{
+    uint32_t n = (uint32_t)i->t->dims[0], begin, end;
+    size_t row_bytes = i->t->n_bytes / n;
+    worker_slice(worker, n / PANEL_ROWS + (n % PANEL_ROWS != 0), &begin, &end);
+    begin *= PANEL_ROWS;
+    end = end * PANEL_ROWS < n ? end * PANEL_ROWS : n;
+    if (begin < end)
+        matrix_pack(i->w, i->t->type, i->t->data + begin * row_bytes, i->at + begin, end - begin);
+}
+
+static void fill_worker(const struct worker *worker, void *arg)
+{
+    struct filling *f = arg;
+    for (uint32_t i = 0; i < f->l->n_items; i++) {
+        const struct item *item = &f->l->items[i];
+        if (item->w)
+            fill_rows(worker, item);
+        else if (worker->id == 0)
+            fill_vector(f->l, item);
+        worker_barrier(worker);
+        if (worker->id == 0) {
+            checkpoint_done(f->l->c, item->t);
+            if (f->options->heartbeat)
+                atomic_fetch_add(f->options->heartbeat, 1);
+            f->stopped = f->options->stop && atomic_load(f->options->stop);
+        }
+        worker_barrier(worker);
+        if (f->stopped)
+            return;
+    }
+}
+
+static int make_room(struct list *l, struct error *err)
+{
+    struct weights *w = l->w;
+    for (uint32_t i = 0; i < l->n_rooms; i++)
+        if (matrix_open(l->rooms[i].w, l->rooms[i].type, l->rooms[i].n_out, l->rooms[i].n_in, err))
+            return -1;
+    w->vectors_bytes = l->n_floats * sizeof(float);
+    w->vectors = mem_big_new(w->vectors_bytes, MEM_WEIGHTS);
+    return w->vectors ? 0
+                      : error_set(err, ERR_NO_MEMORY, "no memory for %zu bytes of norms and biases",
+                                  w->vectors_bytes);
+}
+
+int weights_open(struct weights *w, const struct checkpoint *c, const struct hparams *h,
+                 const struct weights_options *options, struct error *err)
+{
+    struct list l;
+    struct filling f = {.l = &l, .options = options};
+    int rc = -1;
+    if (list_open(&l, w, c, h, err) || make_room(&l, err))
+        goto out;
+    workers_run(options->workers, fill_worker, &f);
+    if (f.stopped) {
+        error_set(err, ERR_DRAINING, "loading was stopped");
+        goto out;
+    }
+    if (w->tied) {
+        w->head.w[0] = w->embed;
+        w->head.quantised = panel_table[w->embed.panel]->format;
+    }
+    rc = 0;
+out:
+    list_close(&l);
+    if (rc)
+        weights_close(w, h);
+    return rc;
+}
+
+static void stack_close(struct stack *s)
+{
+    for (uint32_t i = 0; i < s->n; i++)
+        matrix_close(&s->w[i]);
+}
+
+void weights_close(struct weights *w, const struct hparams *h)
+{
+    for (uint32_t i = 0; w->layers && i < h->n_layers; i++) {
+        stack_close(&w->layers[i].qkv);
+        stack_close(&w->layers[i].out);
+        stack_close(&w->layers[i].up);
+        stack_close(&w->layers[i].down);
+    }
+    if (!w->tied)
+        stack_close(&w->head);
+    matrix_close(&w->embed);
+    matrix_close(&w->position);
+    mem_big_free(w->vectors, w->vectors_bytes, MEM_WEIGHTS);
+    free(w->layers);
+    *w = (struct weights){0};
+}
+
+uint64_t weights_bytes(const struct checkpoint *c, const struct hparams *h)
+{
+    struct list l;
+    struct weights w;
+    uint64_t bytes = 0;
+    if (list_open(&l, &w, c, h, NULL) == 0) {
+        bytes = l.n_floats * sizeof(float);
+        for (uint32_t i = 0; i < l.n_rooms; i++) {
+            const struct panel *p = panel_table[quant_table[l.rooms[i].type].panel];
+            uint32_t n_out = l.rooms[i].n_out;
+            bytes += (uint64_t)p->n_bytes(l.rooms[i].n_in) *
+                     (n_out / PANEL_ROWS + (n_out % PANEL_ROWS != 0));
+        }
+    }
+    list_close(&l);
+    free(w.layers);
+    return bytes;
+}
+
+bool weights_all_float(const struct weights *w, const struct hparams *h)
+{
+    for (uint32_t i = 0; i < h->n_layers; i++) {
+        const struct layer *l = &w->layers[i];
+        if (l->qkv.quantised || l->out.quantised || l->up.quantised || l->down.quantised)
+            return false;
+    }
+    return !w->head.quantised;
+}
