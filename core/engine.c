@@ -308,6 +308,7 @@ void engine_stats(const struct engine *e, struct engine_stats *stats)
                                    .pages_reserved = atomic_load(&b->pages_reserved),
                                    .sessions = atomic_load(&b->sessions),
                                    .scores = ready ? model_scores(e->opened.model) : 0,
+                                   .blas_calls = matmul_blas_calls(),
                                    .heartbeat = atomic_load(&e->heartbeat),
                                    .last_step_ms = atomic_load(&b->last_step_ms),
                                    .longest_step_ms = atomic_load(&b->longest_step_ms),

@@ -33,7 +33,7 @@ static int refuse(const char *field, double value, const char *wanted, struct er
                            wanted);
 }
 
-static int check(const struct sample_params *p, uint32_t n_vocab, struct error *err)
+int sampler_check(const struct sample_params *p, uint32_t n_vocab, struct error *err)
 {
     if (!(p->temperature >= 0) || isinf(p->temperature))
         return refuse("temperature", p->temperature, "a number not below 0", err);
@@ -67,7 +67,7 @@ static bool has_penalties(const struct sample_params *p)
 struct sampler *sampler_open(const struct sample_params *params, uint32_t n_vocab,
                              struct error *err)
 {
-    if (check(params, n_vocab, err) < 0)
+    if (sampler_check(params, n_vocab, err) < 0)
         return NULL;
     struct sampler *s = mem_new(1, sizeof(*s));
     if (s) {

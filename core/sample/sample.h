@@ -47,6 +47,9 @@ struct sample_choice {
 
 struct sampler;
 
+/* Are the params in range? sampler_open asks too; alone it needs no memory. */
+int sampler_check(const struct sample_params *params, uint32_t n_vocab, struct error *err);
+
 /* params are copied (biases too). banned: tokens never chosen while n_generated < min_tokens or
  * ignore_eos asks so are passed to sampler_pick. Allocates all it will need. */
 struct sampler *sampler_open(const struct sample_params *params, uint32_t n_vocab,

@@ -1,5 +1,6 @@
-/* [05 scheduler] what a request must be before it may wait: its whole timeline built and checked, all
- * memory that it will need allocated. After this its errors are over. */
+/* [05 scheduler] what a request must be before it may wait: its whole timeline built and checked. After
+ * this its errors are over, unless the memory for its sampler (big, so only those that run have
+ * one) runs out. */
 #include "core/base/mem.h"
 #include "core/sched/queue.h"
 #include "core/sched/scheduler.h"
@@ -42,14 +43,9 @@ static int check(const struct scheduler *s, const struct request *r, const struc
             return error_set_field(err, ERR_INVALID, "prompt",
                                    "token %u of the prompt is %u, the model has ids below %u", i,
                                    r->prompt.id[i], s->o.n_vocab);
-    for (uint32_t i = 0; i < r->params.sampling.n_biases; i++)
-        if (r->params.sampling.biases[i].id >= s->o.n_vocab)
-            return error_set_field(err, ERR_INVALID, "logit_bias",
-                                   "logit_bias has token %u, the model has ids below %u",
-                                   r->params.sampling.biases[i].id, s->o.n_vocab);
     if (p->n > s->o.n_ctx)
         return error_set_context(err, p->n, s->o.n_ctx);
-    return 0;
+    return sampler_check(&r->params.sampling, s->o.n_vocab, err);
 }
 
 /* A prompt of more pages than there are could wait for ever. */
@@ -127,9 +123,6 @@ ON_ENGINE static int prepare(struct scheduler *s, struct request *r, struct erro
     r->result.prompt_tokens = n;
     if (check_pool(s, r, n, err) || build_timeline(s, r, &p, err) || choose_root(s, r, err) ||
         seq_open(&r->seq, s->o.kv, r->cap_timeline, err))
-        return -1;
-    r->sampler = sampler_open(&r->params.sampling, s->o.n_vocab, err);
-    if (!r->sampler)
         return -1;
     return s->o.text ? open_text(s, r, &p, err) : 0;
 }

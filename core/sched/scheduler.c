@@ -139,6 +139,13 @@ ON_ENGINE static bool start(struct scheduler *s, struct request *r)
     return true;
 }
 
+static bool open_sampler(struct request *r, uint32_t n_vocab, struct error *err)
+{
+    if (!r->sampler)
+        r->sampler = sampler_open(&r->params.sampling, n_vocab, err);
+    return r->sampler;
+}
+
 static void keep_books(struct scheduler *s)
 {
     struct kv_count c;
@@ -155,10 +162,15 @@ static void keep_books(struct scheduler *s)
 void scheduler_tend(struct scheduler *s)
 {
     struct request *r;
+    struct error err;
     while (sweep(s, clock_ns()))
         continue;
-    while ((r = TAILQ_FIRST(&s->waiting)) && s->n_running < s->o.max_running && start(s, r))
-        continue;
+    while ((r = TAILQ_FIRST(&s->waiting)) && s->n_running < s->o.max_running) {
+        if (!open_sampler(r, s->o.n_vocab, &err))
+            scheduler_fail(s, r, &err);
+        else if (!start(s, r))
+            break;
+    }
     keep_books(s);
 }
 
