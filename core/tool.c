@@ -5,6 +5,7 @@
 #include "core/base/clock.h"
 #include "core/base/mem.h"
 #include "core/kv/seq.h"
+#include "core/model/arch.h"
 #include "core/open.h"
 
 #include <endian.h>
@@ -282,4 +283,12 @@ int tool_bench(struct tool_bench *job, struct error *err)
     free(ids);
     bench_close(&b);
     return 0;
+}
+
+void tool_tables(struct str *architectures, struct str *types)
+{
+    for (int i = 0; i < ARCH_COUNT; i++)
+        str_addf(architectures, "%s%s", i ? ", " : "", arch_table[i]->id);
+    for (int i = 0; i < QUANT_COUNT; i++)
+        str_addf(types, "%s%s", i ? ", " : "", quant_gguf_name(quant_table[i].gguf_id));
 }
