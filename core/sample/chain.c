@@ -210,6 +210,7 @@ static uint32_t lowest_allowed(const struct chain *ch)
     return 0;
 }
 
+/* NOLINTNEXTLINE(readability-function-size): eight parameters, what a row consists of */
 void sampler_pick(struct sampler *s, float *logits, uint32_t pos, const uint32_t *timeline,
                   uint32_t n_timeline, const uint32_t *banned, uint32_t n_banned,
                   struct sample_choice *choice)

@@ -1,4 +1,5 @@
-/* What the stages of sampling work on: the candidates for one position, and whose they are. */
+/* [14 sample] What the stages of sampling work on: the candidates for one position, and whose
+ * they are. */
 #pragma once
 
 #include "core/sample/sample.h"

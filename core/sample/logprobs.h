@@ -1,4 +1,5 @@
-/* Log-probabilities as answers carry them: of softmax(logits), before any stage of sampling. */
+/* [14 sample] Log-probabilities as answers carry them: of softmax(logits), before any stage of
+ * sampling. */
 #pragma once
 
 #include "core/sample/sample.h"

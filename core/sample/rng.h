@@ -1,4 +1,4 @@
-/* Random numbers without a state: a function of (seed, position). ANY_THREAD: pure. */
+/* [14 sample] Random numbers without a state: a function of (seed, position). ANY_THREAD: pure. */
 #pragma once
 
 #include <stdint.h>

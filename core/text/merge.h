@@ -1,6 +1,6 @@
-/* The merging that both kinds of BPE share: a row of symbols, of which again and again the pair of
- * neighbours with the best rank becomes one (of equal ranks the first). A heap of ranks makes it
- * O(n log n) whatever the text. The rows differ in what a rank is. */
+/* [04 tokenizer] The merging that both kinds of BPE share: a row of symbols, of which again and
+ * again the pair of neighbours with the best rank becomes one (of equal ranks the first). A heap
+ * of ranks makes it O(n log n) whatever the text. The rows differ in what a rank is. */
 #pragma once
 
 #include "core/base/error.h"

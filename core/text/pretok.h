@@ -1,5 +1,6 @@
-/* Cutting text into words for byte-level BPE, by the pattern that `tokenizer.ggml.pre` names
- * (pretok.def). Compiled once, const after; each text_encode walks with a walker of its own. */
+/* [04 tokenizer] Cutting text into words for byte-level BPE, by the pattern that
+ * `tokenizer.ggml.pre` names (pretok.def). Compiled once, const after; each text_encode walks
+ * with a walker of its own. */
 #pragma once
 
 #include "core/base/error.h"

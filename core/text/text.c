@@ -225,23 +225,19 @@ static int check_utf8(const char *s, size_t n, struct error *err)
     return 0;
 }
 
-int tokenizer_unknown(const struct vocab *v, const char *s, size_t n, size_t at, struct ids *out,
-                      struct error *err)
+int tokenizer_unknown(const struct vocab *v, struct fragment f, struct ids *out, struct error *err)
 {
     if (v->unknown != VOCAB_NONE)
         return ids_add(out, v->unknown, err);
-    return error_set(err, ERR_INVALID,
-                     "the vocabulary has no token for byte 0x%02X (of %zu at byte %zu of the text)",
-                     (unsigned char)s[0], n, at);
+    return error_set(err, ERR_INVALID, "the vocabulary has no token for byte 0x%02X at byte %zu",
+                     (unsigned char)f.s[0], f.at);
 }
 
-/* The text between marks, s[from..to). */
-static int encode_between(const struct text *t, const char *s, size_t from, size_t to,
-                          struct scratch *scratch, struct ids *out, struct error *err)
+/* What lies between two marks, or nothing. */
+static int encode_between(const struct text *t, struct fragment f, struct scratch *scratch,
+                          struct ids *out, struct error *err)
 {
-    return from == to ? 0
-                      : t->tokenizer->encode(t->state, &t->vocab, s + from, to - from, from,
-                                             scratch, out, err);
+    return f.n ? t->tokenizer->encode(t->state, &t->vocab, f, scratch, out, err) : 0;
 }
 
 int text_encode(const struct text *t, const char *s, size_t n, bool special, struct ids *out,
@@ -261,14 +257,14 @@ int text_encode(const struct text *t, const char *s, size_t n, bool special, str
             i++;
             continue;
         }
-        rc = encode_between(t, s, from, i, &scratch, out, err);
+        rc = encode_between(t, (struct fragment){s + from, i - from, from}, &scratch, out, err);
         if (rc == 0)
             rc = ids_add(out, mark, err);
         i += len;
         from = i;
     }
     if (rc == 0)
-        rc = encode_between(t, s, from, n, &scratch, out, err);
+        rc = encode_between(t, (struct fragment){s + from, n - from, from}, &scratch, out, err);
     merge_free(&scratch.merge);
     str_free(&scratch.str);
     return rc;

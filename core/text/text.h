@@ -1,5 +1,6 @@
-/* The model's vocabulary and chat form: text -> token ids and back. Built once from the checkpoint's
- * keys, read-only after: ANY_THREAD. Owner: engine.c (or tool.c). Keeps no pointer into the checkpoint. */
+/* [04 tokenizer] The model's vocabulary and chat form: text -> token ids and back. Built once
+ * from the checkpoint's keys, read-only after: ANY_THREAD. Owner: engine.c (or tool.c). Keeps no
+ * pointer into the checkpoint. */
 #pragma once
 
 #include "core/base/error.h"

@@ -1,4 +1,4 @@
-/* What text.c and chat.c share: the inside of a text. */
+/* [04 tokenizer] What text.c and chat.c share: the inside of a text. */
 #pragma once
 
 #include "core/text/tokenizer.h"

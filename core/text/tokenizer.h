@@ -1,5 +1,6 @@
-/* What every kind of tokenizer provides: one row in tokenizer.def, one file in tokenizer/. It sees
- * the text between marks only (vocab.h). Its state is built once and const after. */
+/* [04 tokenizer] What every kind of tokenizer provides: one row in tokenizer.def, one file in
+ * tokenizer/. It sees the text between marks only (vocab.h). Its state is built once and const
+ * after. */
 #pragma once
 
 #include "core/base/str.h"
@@ -13,6 +14,12 @@ struct scratch {
     struct str str;
 };
 
+/* A part of the text between marks: s[0..n), n > 0, valid UTF-8; it begins at byte `at`. */
+struct fragment {
+    const char *s;
+    size_t n, at;
+};
+
 struct tokenizer {
     const char *gguf;  /* what tokenizer.ggml.model says */
     const char *title; /* "byte-level BPE" */
@@ -23,8 +30,8 @@ struct tokenizer {
                   struct error *err);
     void (*close)(void *state); /* NULL is fine */
 
-    /* Appends the ids of s[0..n), n > 0, valid UTF-8, which begins at byte `at` of the text. */
-    int (*encode)(const void *state, const struct vocab *v, const char *s, size_t n, size_t at,
+    /* Appends the ids of a fragment. */
+    int (*encode)(const void *state, const struct vocab *v, struct fragment f,
                   struct scratch *scratch, struct ids *out, struct error *err);
 
     /* Appends the bytes of a normal token. first: it begins the text. */
@@ -36,6 +43,5 @@ struct tokenizer {
 #include "core/text/tokenizer.def"
 #undef TOKENIZER
 
-/* No token for bytes of the text: the unknown token if there is one, else ERR_INVALID. */
-int tokenizer_unknown(const struct vocab *v, const char *s, size_t n, size_t at, struct ids *out,
-                      struct error *err);
+/* No token for these bytes: the unknown token if there is one, else ERR_INVALID. */
+int tokenizer_unknown(const struct vocab *v, struct fragment f, struct ids *out, struct error *err);

@@ -1,7 +1,8 @@
-/* The tokens of a model: texts, types, scores, and two ways from a text to an id. Ordinary tokens
- * (normal and user-defined) are what a tokenizer may make out of text; marks (control, unknown and
- * user-defined tokens) are found in the text as they are written, before any tokenizer. A control
- * token is never ordinary, so that text cannot become one. Read-only after vocab_open. */
+/* [04 tokenizer] The tokens of a model: texts, types, scores, and two ways from a text to an id.
+ * Ordinary tokens (normal and user-defined) are what a tokenizer may make out of text; marks
+ * (control, unknown and user-defined tokens) are found in the text as they are written, before
+ * any tokenizer. A control token is never ordinary, so that text cannot become one. Read-only
+ * after vocab_open. */
 #pragma once
 
 #include "core/base/error.h"

@@ -78,8 +78,7 @@ void fixture_spm(struct gguf *g)
         [SPM_AB] = "ab",
         [SPM_BC] = "bc",
         [SPM_ABC] = "abc",
-        [SPM__A] = "\xE2\x96\x81"
-                   "a",
+        [SPM__A] = "\xE2\x96\x81\141",
         [SPM_USER] = "[x]",
         [SPM_EUR] = "\xE2\x82\xAC",
     };

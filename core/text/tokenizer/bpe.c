@@ -173,44 +173,46 @@ static uint32_t whole_word(const struct bpe *b, const struct vocab *v, const cha
     return written->failed ? VOCAB_NONE : vocab_find(v, written->s, written->n);
 }
 
-static int encode_word(const struct bpe *b, const struct vocab *v, const char *s, uint32_t n,
-                       size_t at, struct scratch *scratch, struct ids *out, struct error *err)
+static int encode_word(const struct bpe *b, const struct vocab *v, struct fragment word,
+                       struct scratch *scratch, struct ids *out, struct error *err)
 {
     struct merge *m = &scratch->merge;
-    uint32_t whole = b->pretok.whole_words ? whole_word(b, v, s, n, &scratch->str) : VOCAB_NONE;
+    uint32_t n = (uint32_t)word.n, whole = VOCAB_NONE;
+    if (b->pretok.whole_words)
+        whole = whole_word(b, v, word.s, n, &scratch->str);
     if (whole != VOCAB_NONE)
         return ids_add(out, whole, err);
     if (merge_reserve(m, n, err) < 0)
         return -1;
     for (uint32_t i = 0; i < n; i++)
-        m->symbol[i] = (struct merge_symbol){
-            .prev = i ? i - 1 : MERGE_NONE, .next = i + 1, .id = b->byte_id[(unsigned char)s[i]]};
+        m->symbol[i] = (struct merge_symbol){.prev = i ? i - 1 : MERGE_NONE,
+                                             .next = i + 1,
+                                             .id = b->byte_id[(unsigned char)word.s[i]]};
     if (merge_run(m, n, pair_rank, b, err) < 0)
         return -1;
-    for (uint32_t i = 0; i < n; i = m->symbol[i].next)
-        if ((m->symbol[i].id != MERGE_NONE ? ids_add(out, m->symbol[i].id, err)
-                                           : tokenizer_unknown(v, s + i, 1, at + i, out, err)) < 0)
+    for (uint32_t i = 0; i < n; i = m->symbol[i].next) {
+        struct fragment byte = {word.s + i, 1, word.at + i};
+        uint32_t id = m->symbol[i].id;
+        if ((id != MERGE_NONE ? ids_add(out, id, err) : tokenizer_unknown(v, byte, out, err)) < 0)
             return -1;
+    }
     return 0;
 }
 
-static int bpe_encode(const void *state, const struct vocab *v, const char *s, size_t n, size_t at,
+static int bpe_encode(const void *state, const struct vocab *v, struct fragment f,
                       struct scratch *scratch, struct ids *out, struct error *err)
 {
     const struct bpe *b = state;
     struct pretok_walk walk;
     size_t begin, end;
-    int rc = pretok_begin(&walk, &b->pretok, s, n, err);
-    while (rc == 0) {
-        int more = pretok_next(&walk, &begin, &end, err);
-        if (more != 1) {
-            rc = more;
-            break;
-        }
-        rc = encode_word(b, v, s + begin, (uint32_t)(end - begin), at + begin, scratch, out, err);
+    int more = pretok_begin(&walk, &b->pretok, f.s, f.n, err) < 0 ? -1 : 1;
+    while (more == 1 && (more = pretok_next(&walk, &begin, &end, err)) == 1) {
+        struct fragment word = {f.s + begin, end - begin, f.at + begin};
+        if (encode_word(b, v, word, scratch, out, err) < 0)
+            more = -1;
     }
     pretok_end(&walk);
-    return rc;
+    return more;
 }
 
 /* A text that is not written in the alphabet of bytes stands for itself. */

@@ -112,45 +112,54 @@ static int write_spaces(const struct spm *p, const char *s, size_t n, struct str
     return 0;
 }
 
-/* A symbol that is no token: its bytes, or one unknown token for a run of such symbols. */
-static int add_bytes(const struct spm *p, const struct vocab *v, const char *s, size_t n, size_t at,
-                     bool again, struct ids *out, struct error *err)
+/* A symbol that is no token: its bytes, or one unknown token for a run of such symbols. `again`: the
+ * symbol before it was one. */
+static int add_bytes(const struct spm *p, const struct vocab *v, struct fragment symbol, bool again,
+                     struct ids *out, struct error *err)
 {
-    for (size_t i = 0; i < n; i++)
-        if (p->byte_id[(unsigned char)s[i]] == VOCAB_NONE)
-            return again && v->unknown != VOCAB_NONE ? 0 : tokenizer_unknown(v, s, n, at, out, err);
-    for (size_t i = 0; i < n; i++)
-        if (ids_add(out, p->byte_id[(unsigned char)s[i]], err) < 0)
+    for (size_t i = 0; i < symbol.n; i++)
+        if (p->byte_id[(unsigned char)symbol.s[i]] == VOCAB_NONE)
+            return again ? 0 : tokenizer_unknown(v, symbol, out, err);
+    for (size_t i = 0; i < symbol.n; i++)
+        if (ids_add(out, p->byte_id[(unsigned char)symbol.s[i]], err) < 0)
             return -1;
     return 0;
 }
 
-static int spm_encode(const void *state, const struct vocab *v, const char *s, size_t n, size_t at,
+/* Every character of s[0..n) is a symbol. */
+static int cut_symbols(struct merge *m, const struct vocab *v, const char *s, uint32_t n,
+                       struct error *err)
+{
+    uint32_t cp, prev = MERGE_NONE;
+    if (merge_reserve(m, n, err) < 0)
+        return -1;
+    for (uint32_t i = 0, next; i < n; prev = i, i = next) {
+        next = i + (uint32_t)utf8_decode(s + i, n - i, &cp);
+        m->symbol[i] =
+            (struct merge_symbol){.prev = prev, .next = next, .id = vocab_find(v, s + i, next - i)};
+    }
+    return 0;
+}
+
+static int spm_encode(const void *state, const struct vocab *v, struct fragment f,
                       struct scratch *scratch, struct ids *out, struct error *err)
 {
     const struct spm *p = state;
     struct merge *m = &scratch->merge;
-    struct row row = {.v = v};
-    uint32_t cp, total, prev = MERGE_NONE;
     bool unknown = false;
-    if (write_spaces(p, s, n, &scratch->str, err) < 0 || merge_reserve(m, scratch->str.n, err) < 0)
+    if (write_spaces(p, f.s, f.n, &scratch->str, err) < 0)
         return -1;
-    row.s = scratch->str.s;
-    total = (uint32_t)scratch->str.n;
-    for (uint32_t i = 0, next; i < total; prev = i, i = next) {
-        next = i + (uint32_t)utf8_decode(row.s + i, total - i, &cp);
-        m->symbol[i] = (struct merge_symbol){
-            .prev = prev, .next = next, .id = vocab_find(v, row.s + i, next - i)};
-    }
-    if (merge_run(m, total, pair_rank, &row, err) < 0)
+    struct row row = {.v = v, .s = scratch->str.s};
+    uint32_t n = (uint32_t)scratch->str.n;
+    if (cut_symbols(m, v, row.s, n, err) < 0 || merge_run(m, n, pair_rank, &row, err) < 0)
         return -1;
-    for (uint32_t i = 0; i < total; i = m->symbol[i].next) {
+    for (uint32_t i = 0; i < n; i = m->symbol[i].next) {
+        struct fragment symbol = {row.s + i, m->symbol[i].next - i, f.at};
         uint32_t id = m->symbol[i].id, n_before = out->n;
-        if ((id != MERGE_NONE
-                 ? ids_add(out, id, err)
-                 : add_bytes(p, v, row.s + i, m->symbol[i].next - i, at, unknown, out, err)) < 0)
+        if ((id != MERGE_NONE ? ids_add(out, id, err)
+                              : add_bytes(p, v, symbol, unknown, out, err)) < 0)
             return -1;
-        unknown = out->n == n_before || out->id[out->n - 1] == v->unknown;
+        unknown = out->n == n_before || (id == MERGE_NONE && out->id[out->n - 1] == v->unknown);
     }
     return 0;
 }
