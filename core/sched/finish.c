@@ -75,6 +75,7 @@ ON_ENGINE static void leave_session(struct scheduler *s, struct request *r)
 void scheduler_finish(struct scheduler *s, struct request *r, enum finish_reason finish,
                       enum stop_type stop)
 {
+    char id[2 * REQUEST_ID_MAX];
     ASSERT(!r->finished);
     r->result.finish = finish;
     r->result.stop = stop;
@@ -83,7 +84,7 @@ void scheduler_finish(struct scheduler *s, struct request *r, enum finish_reason
     fill_tail(r);
     if (stop == STOP_EOS && !r->result.completion_tokens)
         log_line(LOG_WARN, "0 tokens: the model ended at once; a chat model expects \"messages\"",
-                 NULL);
+                 "id=%s", log_quote(r->params.id, id, sizeof(id)));
     if (finish == FINISH_CANCELLED)
         atomic_fetch_add(&s->books->requests_cancelled, 1);
     leave_lists(s, r);
