@@ -4,6 +4,7 @@
 #include "config/option.h"
 #include "core/base/file.h"
 #include "core/base/log.h"
+#include "core/base/mem.h"
 #include "core/base/nearest.h"
 #include "core/base/utf8.h"
 
@@ -146,7 +147,7 @@ static int load_file(struct config *c, const char *path, struct error *err)
     char *text = file_read(path, FILE_MAX, &n, err), *line = text;
     if (!text)
         return -1;
-    f.seen = calloc(option_count, sizeof(*f.seen));
+    f.seen = mem_new(option_count, sizeof(*f.seen));
     if (!f.seen) {
         error_set(err, ERR_NO_MEMORY, "no memory for the settings");
         goto out;

@@ -46,20 +46,21 @@ const struct option option_table[] = {
 
 const uint32_t option_count = sizeof(option_table) / sizeof(option_table[0]);
 
-/* Where the member lies; c is not const for whoever holds it. */
-static void *member(const struct config *c, const struct option *o)
+static void *member(struct config *c, const struct option *o) { return (char *)c + o->offset; }
+
+static const void *value_of(const struct config *c, const struct option *o)
 {
-    return (char *)(uintptr_t)c + o->offset;
+    return (const char *)c + o->offset;
 }
 
-static char alike(char ch) { return ch == '-' || ch == '.' ? '_' : ch; }
+static int alike(char ch) { return ch == '-' || ch == '.' ? '_' : ch; }
 
 const struct option *option_find(const char *name, size_t n)
 {
     for (uint32_t i = 0; i < option_count; i++) {
         const char *known = option_table[i].name;
         size_t k = 0;
-        while (k < n && known[k] && alike(name[k]) == known[k])
+        while (k < n && known[k] && alike(name[k]) == alike(known[k]))
             k++;
         if (k == n && !known[k])
             return &option_table[i];
@@ -71,10 +72,13 @@ const char *option_quote(const char *value, char out[72])
 {
     size_t n = 0;
     for (const char *p = value; *p && n < 60; p++)
-        out[n++] = (unsigned char)*p < ' ' || *p == 0x7F ? '?' : *p;
+        out[n++] = *p;
     n = utf8_whole(out, n);
     for (size_t i = 0; !utf8_valid(out, n) && i < n; i++)
         if ((unsigned char)out[i] >= 0x80)
+            out[i] = '?';
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)out[i] < ' ' || out[i] == 0x7F)
             out[i] = '?';
     out[n] = '\0';
     if (value[n])
@@ -321,9 +325,10 @@ void option_show(const struct option *o, const struct config *c, struct str *out
     uint64_t number = o->number;
     const char *text = o->text;
     if (c && (o->kind == OPTION_TEXT || o->kind == OPTION_CHOICE))
-        text = *(char **)member(c, o);
+        text = *(char *const *)value_of(c, o);
     else if (c)
-        number = o->kind == OPTION_SWITCH ? *(bool *)member(c, o) : *(uint64_t *)member(c, o);
+        number = o->kind == OPTION_SWITCH ? *(const bool *)value_of(c, o)
+                                          : *(const uint64_t *)value_of(c, o);
     switch (o->kind) {
     case OPTION_TEXT:
     case OPTION_CHOICE:

@@ -4,6 +4,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/mem.h"
+#include "core/kernel/cpu.h"
 #include "core/kv/seq.h"
 #include "core/model/arch.h"
 #include "core/open.h"
@@ -291,4 +292,9 @@ void tool_tables(struct str *architectures, struct str *types)
         str_addf(architectures, "%s%s", i ? ", " : "", arch_table[i]->id);
     for (int i = 0; i < QUANT_COUNT; i++)
         str_addf(types, "%s%s", i ? ", " : "", quant_gguf_name(quant_table[i].gguf_id));
+}
+
+const char *tool_cpu(struct error *err)
+{
+    return cpu_init(err) == 0 ? cpu_level_name(cpu_level()) : NULL;
 }

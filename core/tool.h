@@ -43,6 +43,9 @@ void tool_model_close(struct tool_model *m);
 /* The rows of the tables, for the README and --version: "gpt2, llama" and "F32, F16, ...". */
 void tool_tables(struct str *architectures, struct str *types);
 
+/* For --version: the CPU level whose kernels will run ($ATTEND_CPU counts); NULL with *err. */
+const char *tool_cpu(struct error *err);
+
 /* bench: one JSON-able row per measurement. */
 struct tool_bench {
     const char *model;

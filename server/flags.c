@@ -94,13 +94,13 @@ static int read_value(const struct flag *f, const char *what, const char *value,
 
 /* ---- names ---- */
 
+static int alike(char c) { return c == '_' || c == '.' ? '-' : c; }
+
 static bool same_name(const char *a, const char *known, size_t n)
 {
     size_t i = 0;
     for (; i < n && known[i]; i++) {
-        char x = a[i] == '_' || a[i] == '.' ? '-' : a[i];
-        char y = known[i] == '_' ? '-' : known[i];
-        if (x != y)
+        if (alike(a[i]) != alike(known[i]))
             return false;
     }
     return i == n && !known[i];

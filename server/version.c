@@ -16,13 +16,21 @@
 
 int version_print(struct error *err)
 {
-    struct str libraries = {0};
+    struct str libraries = {0}, architectures = {0}, types = {0};
+    const char *cpu = tool_cpu(err);
+    if (!cpu)
+        return -1;
     text_libraries(&libraries);
+    tool_tables(&architectures, &types);
     printf("attend %s\n", ATTEND_VERSION);
     printf("built by %s\n", COMPILER);
+    printf("cpu level %s\n", cpu);
     printf("libmicrohttpd %s, libuv %s, jansson %s, %s\n", MHD_get_version(), uv_version_string(),
            JANSSON_VERSION, str_text(&libraries));
-    bool failed = libraries.failed;
+    printf("architectures %s; types %s\n", str_text(&architectures), str_text(&types));
+    bool failed = libraries.failed || architectures.failed || types.failed;
     str_free(&libraries);
+    str_free(&architectures);
+    str_free(&types);
     return failed ? error_set(err, ERR_NO_MEMORY, "no memory for the versions") : 0;
 }
