@@ -172,17 +172,25 @@ static void *engine_main(void *arg)
     return NULL;
 }
 
-static char *copy(const char *s) { return strdup(s ? s : ""); }
+/* NULL (the default) stays NULL. */
+static int copy_string(char **to, const char *from, struct error *err)
+{
+    *to = from ? strdup(from) : NULL;
+    if (from && !*to)
+        return error_set(err, ERR_NO_MEMORY, "no memory for the engine's options");
+    return 0;
+}
 
 static int copy_options(struct engine *e, const struct engine_options *o, struct error *err)
 {
+    if (copy_string(&e->model_path, o->model, err) || copy_string(&e->kv_type, o->kv_type, err) ||
+        copy_string(&e->activations, o->activations, err) || copy_string(&e->blas, o->blas, err))
+        return -1;
     e->options = *o;
-    e->options.model = e->model_path = copy(o->model);
-    e->options.kv_type = e->kv_type = copy(o->kv_type);
-    e->options.activations = e->activations = copy(o->activations);
-    e->options.blas = e->blas = copy(o->blas);
-    if (!e->model_path || !e->kv_type || !e->activations || !e->blas)
-        return error_set(err, ERR_NO_MEMORY, "no memory for the engine's options");
+    e->options.model = e->model_path;
+    e->options.kv_type = e->kv_type;
+    e->options.activations = e->activations;
+    e->options.blas = e->blas;
     if (!o->max_running)
         return error_set_field(err, ERR_USAGE, "max_running", "max_running must be at least 1");
     return 0;
