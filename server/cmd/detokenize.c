@@ -24,7 +24,7 @@ static int add_word(const struct text *t, const char *word, bool *first, struct 
         if (flags_number("token", one, 0, text_n_vocab(t) - 1, &id, err) != 0)
             return -1;
         text_token_bytes(t, (uint32_t)id, *first, true, out);
-        *first = *first && text_is_control(t, (uint32_t)id); /* a BOS has no text in front of it */
+        *first = false;
         p += n;
     }
 }
