@@ -32,14 +32,23 @@ static void *take(uint8_t *base, size_t *used, size_t n, size_t size)
     return p;
 }
 
+enum activations stack_activations(const struct model *m, bool fine)
+{
+    return fine && m->activations == ACTIVATIONS_INT8 ? ACTIVATIONS_INT16 : m->activations;
+}
+
 static void layout_act(const struct model *m, struct act *a, uint32_t rows, uint8_t *base,
                        size_t *used)
 {
     const struct hparams *h = &m->h;
     size_t heads = (size_t)h->n_heads * h->head_dim, planes = 0;
-    const size_t inputs[] = {h->dim, heads, h->ff_dim};
+    const struct {
+        size_t n_in;
+        bool fine;
+    } inputs[] = {{h->dim, true}, {heads, false}, {h->ff_dim, true}};
     for (int i = 0; i < 3; i++) {
-        size_t n = matmul_input_bytes(rows, (uint32_t)inputs[i], m->activations);
+        size_t n = matmul_input_bytes(rows, (uint32_t)inputs[i].n_in,
+                                      stack_activations(m, inputs[i].fine));
         planes = n > planes ? n : planes;
     }
     a->x = take(base, used, (size_t)rows * h->dim, sizeof(float));
@@ -240,7 +249,7 @@ void stack_run(const struct step *s, const struct stack *w, const float *in, uin
     struct matmul_input x = {.x = in,
                              .n_rows = n_rows,
                              .n_in = w->w[0].n_in,
-                             .activations = s->m->activations,
+                             .activations = stack_activations(s->m, w->fine),
                              .buffer = w->quantised ? s->a->planes : NULL};
     uint32_t begin, end, at = 0;
     step_rows(s, n_rows, &begin, &end);

@@ -34,6 +34,7 @@ struct stack {
     uint32_t n_out; /* of all */
     const float *bias; /* [n_out] or NULL */
     bool quantised;    /* one of them reads integers */
+    bool fine;         /* reads 16 bits where activations are int8 (stack_activations) */
 };
 
 /* The norms around a branch, by where they stand (arch.h); absent ones are NULL inside. */
@@ -140,6 +141,13 @@ struct model {
 /* Buffers of m->h, max_rows, max_context, n_workers and activations. Bytes, or with base NULL what
  * they would be. */
 size_t model_layout(struct model *m, uint8_t *base);
+
+/* What a stack reads. With int8 the inputs of Q, K, V, of the MLP's second matrix and of the LM head,
+ * which a rounding error hurts most, have 16 bits all the same: free in decode, which waits for
+ * memory. SmolLM2-135M Q4_1, four texts, against float64: KL of the last row up to 0.005 (0.020
+ * without), mean negative log-likelihood within 0.6 % (3.8 %). */
+enum activations stack_activations(const struct model *m, bool fine);
+
 int model_buffers_open(struct model *m, struct error *err);
 void model_buffers_close(struct model *m);
 

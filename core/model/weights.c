@@ -211,6 +211,7 @@ static int list_layer(struct list *l, uint32_t i, struct layer *w)
     bool gated = arch->flags & ARCH_GATED_MLP;
     const struct part up[] = {{NAME_ffn_gate, h->ff_dim}, {NAME_ffn_up, h->ff_dim}};
     const struct part out[] = {{NAME_attn_output, h->dim}}, down[] = {{NAME_ffn_down, h->dim}};
+    w->qkv.fine = w->down.fine = true;
     bool before = arch->norm_places & NORM_BEFORE, on = arch->norm_places & NORM_ON;
     bool after = arch->norm_places & NORM_AFTER;
     if (list_norm(l, NAME_attn_norm, i, before, &w->attn.before) ||
@@ -232,6 +233,7 @@ static int list_head(struct list *l)
     const struct hparams *h = l->h;
     const struct part part[] = {{NAME_output, h->n_vocab}};
     const struct tensor *t;
+    l->w->head.fine = true;
     bool may_tie = h->arch->flags & ARCH_TIED_LM_HEAD;
     if (find(l, NAME_output, 0, "weight", may_tie ? OPTIONAL : REQUIRED, h->n_vocab, h->dim, &t))
         return -1;
