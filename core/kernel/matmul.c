@@ -100,14 +100,15 @@ static void run_int(const struct panel *p, const uint8_t *w, const struct planes
 static void run_exact(const struct panel *p, const uint8_t *w, const struct matmul_input *in,
                       uint32_t row, uint32_t n_rows, float *acc)
 {
+    enum cpu_level level = cpu_level();
     struct int_block blocks[FLOAT_BLOCKS];
     _Alignas(64) float values[FLOAT_BLOCKS * PLANES_BLOCK][PANEL_ROWS];
     uint32_t n_blocks = in->n_in / PLANES_BLOCK;
     for (uint32_t b = 0; b < n_blocks; b += FLOAT_BLOCKS) {
         uint32_t n = n_blocks - b < FLOAT_BLOCKS ? n_blocks - b : FLOAT_BLOCKS;
-        p->decode[cpu_level()](w, b, n, blocks);
-        int_floats(p->format, blocks, n, values[0]);
-        panel_table[PANEL_f32]->floats[cpu_level()](
+        p->decode[level](w, b, n, blocks);
+        int_floats(level, p->format, blocks, n, values[0]);
+        panel_table[PANEL_f32]->floats[level](
             (const uint8_t *)values, n * PLANES_BLOCK,
             in->x + (size_t)row * in->n_in + (size_t)b * PLANES_BLOCK, in->n_in, n_rows, acc);
     }
@@ -116,10 +117,12 @@ static void run_exact(const struct panel *p, const uint8_t *w, const struct matm
 static void store(const float *acc, uint32_t n_rows, uint32_t n_out, const float *bias, float *y,
                   size_t y_stride)
 {
-    for (uint32_t r = 0; r < n_rows; r++)
-        for (uint32_t o = 0; o < n_out; o++)
-            y[r * y_stride + o] =
-                bias ? acc[r * PANEL_ROWS + o] + bias[o] : acc[r * PANEL_ROWS + o];
+    for (uint32_t r = 0; r < n_rows; r++, acc += PANEL_ROWS, y += y_stride)
+        if (!bias)
+            memcpy(y, acc, n_out * sizeof(*y));
+        else
+            for (uint32_t o = 0; o < n_out; o++)
+                y[o] = acc[o] + bias[o];
 }
 
 static void run_panel(const struct matrix *w, uint32_t index, const struct matmul_input *in,

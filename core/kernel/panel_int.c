@@ -146,15 +146,52 @@ void int_decode_scalar(const struct int_format *f, const uint8_t *w, uint32_t be
     }
 }
 
-void int_floats(const struct int_format *f, const struct int_block *w, uint32_t n, float *out)
+static void floats_scalar(const struct int_format *f, const struct int_block *w, uint32_t n,
+                          float *out)
 {
+    const bool has_min = int_has_min(f->scales);
+    const uint32_t run = PLANES_BLOCK / int_groups(f->scales);
     for (uint32_t b = 0; b < n; b++, w++)
         for (uint32_t k = 0; k < PLANES_BLOCK; k++, out += PANEL_ROWS)
             for (uint32_t row = 0; row < PANEL_ROWS; row++) {
                 int32_t code = (int32_t)w->codes[k / 4][row][k % 4] - (int32_t)f->zero;
-                float value = (float)code * w->scale[k * int_groups(f->scales) / PLANES_BLOCK][row];
-                out[row] = int_has_min(f->scales) ? value + w->min[row] : value;
+                float value = (float)code * w->scale[k / run][row];
+                out[row] = has_min ? value + w->min[row] : value;
             }
+}
+
+#if defined(__x86_64__)
+TARGET_AVX2 static void floats_avx2(const struct int_format *f, const struct int_block *w,
+                                    uint32_t n, float *out)
+{
+    const bool has_min = int_has_min(f->scales);
+    const uint32_t run = PLANES_BLOCK / int_groups(f->scales);
+    const __m256i zero = _mm256_set1_epi32((int32_t)f->zero), byte = _mm256_set1_epi32(255);
+    for (uint32_t b = 0; b < n; b++, w++)
+        for (uint32_t k = 0; k < PLANES_BLOCK; k++, out += PANEL_ROWS)
+            for (uint32_t row = 0; row < PANEL_ROWS; row += 8) {
+                __m256i c = _mm256_load_si256((const __m256i *)(const void *)w->codes[k / 4][row]);
+                c = _mm256_srl_epi32(c, _mm_cvtsi32_si128((int)(8 * (k % 4))));
+                __m256 v = _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_and_si256(c, byte), zero));
+                v = _mm256_mul_ps(v, _mm256_load_ps(w->scale[k / run] + row));
+                if (has_min)
+                    v = _mm256_add_ps(v, _mm256_load_ps(w->min + row));
+                _mm256_store_ps(out + row, v);
+            }
+}
+#endif
+
+void int_floats(enum cpu_level level, const struct int_format *f, const struct int_block *w,
+                uint32_t n, float *out)
+{
+#if defined(__x86_64__)
+    if (level != CPU_SCALAR) {
+        floats_avx2(f, w, n, out);
+        return;
+    }
+#endif
+    (void)level;
+    floats_scalar(f, w, n, out);
 }
 
 /* Steps [step, end) of a block: sum[o] = sum of (code - zero) * q. */

@@ -101,4 +101,5 @@ void int_multiply(enum cpu_level level, const struct int_format *f, const struct
                   float *acc);
 
 /* Floats of n blocks: [n * 32, PANEL_ROWS], for multiplying with float activations. */
-void int_floats(const struct int_format *f, const struct int_block *w, uint32_t n, float *out);
+void int_floats(enum cpu_level level, const struct int_format *f, const struct int_block *w,
+                uint32_t n, float *out);

@@ -174,6 +174,7 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(const uint8_t *w, const uint32_t bits,
                 }
             }
             if (x->n_planes == 2) {
+                SIMD_FORGET(p);
                 SIMD_UNROLL for (int t = 0; t < mt; t++)
                 {
                     u[t][0] = OP(slli_epi32)(u[t][0], 8);

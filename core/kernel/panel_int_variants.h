@@ -15,29 +15,38 @@ typedef unsigned short v16hu __attribute__((vector_size(32)));
 typedef unsigned short v32hu __attribute__((vector_size(64)));
 
 /* maddubs adds two products of an unsigned and a signed byte in 16 bits, which saturate from codes
- * of 129 on: wide codes are multiplied as 16-bit integers, even and odd ones apart. */
+ * of 129 on: wide codes are multiplied as 16-bit integers, even and odd ones apart. SIMD_KEEP stops
+ * the compiler from adding in another order, which takes more registers than there are. */
 SIMD_INLINE TARGET_AVX2 __m256i dot_avx2(__m256i sum, __m256i c, __m256i q, const int wide)
 {
     if (!wide) {
         __m256i pairs = _mm256_maddubs_epi16(c, q);
-        return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+        SIMD_KEEP(sum);
+        return sum;
     }
     __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(q, 8), 8), odd = _mm256_srai_epi16(q, 8);
     __m256i c_even = _mm256_and_si256(c, _mm256_set1_epi16(255)), c_odd = _mm256_srli_epi16(c, 8);
-    return _mm256_add_epi32(_mm256_add_epi32(sum, _mm256_madd_epi16(c_even, even)),
-                            _mm256_madd_epi16(c_odd, odd));
+    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(c_even, even));
+    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(c_odd, odd));
+    SIMD_KEEP(sum);
+    return sum;
 }
 
 SIMD_INLINE TARGET_AVX512 __m512i dot_avx512(__m512i sum, __m512i c, __m512i q, const int wide)
 {
     if (!wide) {
         __m512i pairs = _mm512_maddubs_epi16(c, q);
-        return _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+        sum = _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+        SIMD_KEEP(sum);
+        return sum;
     }
     __m512i even = _mm512_srai_epi16(_mm512_slli_epi16(q, 8), 8), odd = _mm512_srai_epi16(q, 8);
     __m512i c_even = _mm512_and_si512(c, _mm512_set1_epi16(255)), c_odd = _mm512_srli_epi16(c, 8);
-    return _mm512_add_epi32(_mm512_add_epi32(sum, _mm512_madd_epi16(c_even, even)),
-                            _mm512_madd_epi16(c_odd, odd));
+    sum = _mm512_add_epi32(sum, _mm512_madd_epi16(c_even, even));
+    sum = _mm512_add_epi32(sum, _mm512_madd_epi16(c_odd, odd));
+    SIMD_KEEP(sum);
+    return sum;
 }
 
 /* In assembly because gcc 12 copies the accumulator of the intrinsic, runs out of registers and

@@ -2,6 +2,9 @@
  * program is built for any x86-64 and chooses at run time (cpu.h). Other machines run scalar code. */
 #pragma once
 
+/* A body compiled into each variant, with the instructions that the variant may use. */
+#define SIMD_INLINE static inline __attribute__((always_inline))
+
 #if defined(__x86_64__)
 
 #include <immintrin.h>
@@ -12,11 +15,17 @@
     __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")))
 
 /* Loops over a tile must vanish: their arrays then are registers. */
-#define SIMD_INLINE static inline __attribute__((always_inline))
 #if defined(__clang__)
 #define SIMD_UNROLL _Pragma("unroll")
 #else
 #define SIMD_UNROLL _Pragma("GCC unroll 16")
 #endif
+
+/* Makes the compiler load again what it read through p, rather than keep it in registers that a
+ * tile needs for its sums. */
+#define SIMD_FORGET(p) __asm__("" : "+r"(p))
+
+/* A vector whose value the compiler may not look through. */
+#define SIMD_KEEP(v) __asm__("" : "+v"(v))
 
 #endif
