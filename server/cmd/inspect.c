@@ -132,7 +132,10 @@ static const char *tokenizer(const struct view *v)
     return v->text && text_has_tokenizer(v->text) ? text_tokenizer_name(v->text) : "";
 }
 
-static const char *type_name(const struct tensor *t) { return quant_table[t->type].name; }
+static const char *type_name(const struct tensor *t)
+{
+    return quant_gguf_name(quant_table[t->type].gguf_id);
+}
 
 /* ---- --json ---- */
 
