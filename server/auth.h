@@ -1,4 +1,4 @@
-/* Keys. */
+/* [01 http] Keys. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* One HTTP request and its answer, from the first header to the last byte out. libmicrohttpd's request
+/* [01 http] One HTTP request and its answer, from the first header to the last byte out. libmicrohttpd's request
  * context. Made in http.c, ends there on one path, whatever happened. */
 #pragma once
 

@@ -208,29 +208,36 @@ static int take_value(const struct field *f, const char *name, const json_t *v, 
 
 /* ---- the table ---- */
 
-static size_t find(const struct field *fields, size_t n_fields, const char *name)
+static size_t find(const struct field_table *t, const char *name)
 {
-    for (size_t i = 0; i < n_fields; i++)
-        if (strcmp(fields[i].name, name) == 0)
+    for (size_t i = 0; i < t->n; i++)
+        if (strcmp(t->fields[i].name, name) == 0)
             return i;
-    return n_fields;
+    return t->n;
 }
 
-bool fields_has(const struct field *fields, size_t n_fields, const struct fields_seen *seen,
-                const char *name)
+/* The row that row i stands for: itself, or what it is an alias of. */
+static size_t field_of(const struct field_table *t, size_t i)
 {
-    size_t i = find(fields, n_fields, name);
-    return i < n_fields && seen->seen[i];
+    size_t at = t->fields[i].kind == FIELD_ALIAS ? find(t, t->fields[i].of) : i;
+    ASSERT(at < t->n);
+    return at;
 }
 
-static int unknown(const struct field *fields, size_t n_fields, const char *name, bool strict,
+bool fields_has(const struct field_table *t, const struct fields_seen *seen, const char *name)
+{
+    size_t i = find(t, name);
+    return i < t->n && seen->seen[i];
+}
+
+static int unknown(const struct field_table *t, const char *name, bool strict,
                    struct fields_seen *seen, struct error *err)
 {
     const char *words[FIELDS_MAX];
     char text[256];
-    for (size_t i = 0; i < n_fields; i++)
-        words[i] = fields[i].name;
-    const char *near = nearest_word(name, strlen(name), words, (uint32_t)n_fields);
+    for (size_t i = 0; i < t->n; i++)
+        words[i] = t->fields[i].name;
+    const char *near = nearest_word(name, strlen(name), words, (uint32_t)t->n);
     if (near)
         snprintf(text, sizeof(text), "unknown field \"%.100s\", did you mean \"%s\"?", name, near);
     else
@@ -247,12 +254,12 @@ static int unknown(const struct field *fields, size_t n_fields, const char *name
 }
 
 /* Another name of the same field was given before: the values must agree. */
-static int agree(const struct field *fields, size_t n_fields, const json_t *object,
-                 const char *name, const struct field *f, struct error *err)
+static int agree(const struct field_table *t, const json_t *object, const char *name,
+                 const struct field *f, struct error *err)
 {
     const json_t *value = json_object_get(object, name);
-    for (size_t i = 0; i < n_fields; i++) {
-        const struct field *g = &fields[i];
+    for (size_t i = 0; i < t->n; i++) {
+        const struct field *g = &t->fields[i];
         bool same = g == f || (g->kind == FIELD_ALIAS && strcmp(g->of, f->name) == 0);
         const json_t *other = same ? json_object_get(object, g->name) : NULL;
         struct shown a, b;
@@ -265,31 +272,29 @@ static int agree(const struct field *fields, size_t n_fields, const json_t *obje
     return 0;
 }
 
-int fields_read(const struct field *fields, size_t n_fields, const char *where,
-                const json_t *object, void *target, bool strict, struct fields_seen *seen,
-                struct error *err)
+int fields_read(const struct field_table *t, const char *where, const json_t *object, void *target,
+                bool strict, struct fields_seen *seen, struct error *err)
 {
     const char *key;
     json_t *value;
     char name[PARAM_BYTES + 256];
-    ASSERT(n_fields <= FIELDS_MAX);
+    ASSERT(t->n <= FIELDS_MAX);
     json_object_foreach((json_t *)object, key, value) /* read only; the macro wants no const */
     {
-        size_t i = find(fields, n_fields, key);
+        size_t i = find(t, key);
         snprintf(name, sizeof(name), "%s%.200s", where, key);
-        if (i == n_fields) {
-            if (unknown(fields, n_fields, name, strict, seen, err) < 0)
+        if (i == t->n) {
+            if (unknown(t, name, strict, seen, err) < 0)
                 return -1;
             continue;
         }
         if (json_is_null(value))
             continue;
-        size_t at = fields[i].kind == FIELD_ALIAS ? find(fields, n_fields, fields[i].of) : i;
-        ASSERT(at < n_fields);
-        if (seen->seen[at] && agree(fields, n_fields, object, key, &fields[at], err) < 0)
+        size_t at = field_of(t, i);
+        if (seen->seen[at] && agree(t, object, key, &t->fields[at], err) < 0)
             return -1;
         seen->seen[at] = true;
-        if (take_value(&fields[at], name, value, target, err) < 0)
+        if (take_value(&t->fields[at], name, value, target, err) < 0)
             return -1;
     }
     return 0;

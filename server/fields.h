@@ -1,4 +1,4 @@
-/* From JSON to a struct by a table of fields. Each value is type- and range-checked, and an error names
+/* [02 api] From JSON to a struct by a table of fields. Each value is type- and range-checked, and an error names
  * the field, what was got and what is wanted. Fields we know but do not support pass when their value
  * is neutral (null, false, [], the default); unknown ones warn, or are refused in strict mode.
  * ANY_THREAD: tables are constant, targets their owner's. */
@@ -51,14 +51,17 @@ struct field {
 /* Parses a request's body: one JSON object and nothing after it. example: a right one, for the error. */
 json_t *fields_parse(const char *text, size_t n, const char *example, struct error *err);
 
-/* Reads object into target by the table [n_fields]. 0, or -1 with *err. where: "" or "messages[0].". */
-int fields_read(const struct field *fields, size_t n_fields, const char *where,
-                const json_t *object, void *target, bool strict, struct fields_seen *seen,
-                struct error *err);
+struct field_table {
+    const struct field *fields; /* [n], at most FIELDS_MAX */
+    size_t n;
+};
+
+/* Reads object into target by the table. 0, or -1 with *err. where: "" or "messages[0].". */
+int fields_read(const struct field_table *table, const char *where, const json_t *object,
+                void *target, bool strict, struct fields_seen *seen, struct error *err);
 
 /* Whether the field of that name was given. */
-bool fields_has(const struct field *fields, size_t n_fields, const struct fields_seen *seen,
-                const char *name);
+bool fields_has(const struct field_table *table, const struct fields_seen *seen, const char *name);
 
 __attribute__((format(printf, 2, 3))) void fields_warn(struct fields_seen *seen, const char *fmt,
                                                        ...);

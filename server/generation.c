@@ -119,9 +119,19 @@ static void unref(struct generation *g)
     if (--g->refs > 0)
         return;
     write_log(g);
-    generate_free(&g->spec);
-    stream_free(&g->stream);
-    free(g);
+    g->next = g->server->dead;
+    g->server->dead = g;
+}
+
+void generations_bury(struct server *s)
+{
+    while (s->dead) {
+        struct generation *g = s->dead;
+        s->dead = g->next;
+        generate_free(&g->spec);
+        stream_free(&g->stream);
+        free(g);
+    }
 }
 
 static void measure(struct generation *g)
@@ -319,14 +329,12 @@ static ON_LOOP void before_head(struct generation *g)
 void generation_on_ready(struct request *r)
 {
     struct generation *g = request_owner(r);
-    g->refs++; /* finish() may let go of the last other one */
     if (g->x && !g->head_out)
         before_head(g);
     else if (g->x)
         exchange_resume(g->x);
     while (!g->x && g->phase == GEN_RUNNING && take_event(g))
         ;
-    unref(g);
 }
 
 /* ---- libmicrohttpd's reader ---- */
@@ -475,7 +483,6 @@ static void on_text_done(uv_work_t *work, int status)
     struct generation *g = work->data;
     struct server *s = g->server;
     thread_assert_loop();
-    g->refs++;
     g->phase = GEN_TOKENISED;
     if (status == UV_ECANCELED || !g->x) {
         finish(g);
@@ -483,7 +490,6 @@ static void on_text_done(uv_work_t *work, int status)
         fail(g, &g->error);
         finish(g);
     }
-    unref(g);
     submit_all(s);
 }
 

@@ -1,10 +1,10 @@
-/* A generate request at work: text role -> engine -> answer. It lives from its place in the queue to
+/* [02 api] A generate request at work: text role -> engine -> answer. It lives from its place in the queue to
  * the engine's last word, which may come after its client has left; every end, whatever its cause, is
  * generation.c's finish(). */
 #pragma once
 
-#include "server/api/generate.h"
 #include "server/exchange.h"
+#include "server/generate_fields.h"
 #include "server/stream.h"
 
 /* Whether a place is free; where none is, *err is 429. */
@@ -12,6 +12,9 @@ bool generation_has_place(const struct server *s, struct error *err) ON_LOOP;
 
 /* Takes a place and starts. Takes over what spec holds. The answer (an error too) comes to x. */
 void generation_start(struct exchange *x, struct generate *spec, enum stream_format format) ON_LOOP;
+
+/* Frees those that are over. Not done on the spot, so that no callback loses what it works on. */
+void generations_bury(struct server *s) ON_LOOP;
 
 /* The engine has news for it. */
 void generation_on_ready(struct request *r) ON_LOOP;

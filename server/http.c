@@ -251,6 +251,22 @@ static ON_LOOP void dispatch(struct exchange *x)
         x->conn->t_probe_ms = 0; /* the next sweep asks whether it is there */
 }
 
+/* The answer, or suspended until there is one. */
+static ON_LOOP enum MHD_Result answer(struct exchange *x)
+{
+    if (x->over || x->conn->gone)
+        return MHD_NO;
+    if (x->response)
+        return queue(x);
+    if (!x->leave) /* the work ended without memory for an answer */
+        return MHD_NO;
+    if (x->waited)
+        exchange_suspend(x);
+    x->waited = true;
+    return MHD_YES;
+}
+
+/* NOLINTNEXTLINE(readability-function-size): libmicrohttpd says how many parameters */
 static ON_LOOP enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const char *url,
                                           const char *method, const char *version, const char *data,
                                           size_t *n_data, void **slot)
@@ -265,16 +281,7 @@ static ON_LOOP enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd,
         return take_body(x, data, n_data);
     if (!x->received)
         dispatch(x);
-    if (x->over || x->conn->gone)
-        return MHD_NO;
-    if (x->response)
-        return queue(x);
-    if (!x->leave) /* the work ended without memory for an answer */
-        return MHD_NO;
-    if (x->waited)
-        exchange_suspend(x);
-    x->waited = true;
-    return MHD_YES;
+    return answer(x);
 }
 
 /* ---- end ---- */

@@ -1,4 +1,4 @@
-/* libmicrohttpd: the daemon and its callbacks. The life of a request is told in http.c. */
+/* [01 http] libmicrohttpd: the daemon and its callbacks. The life of a request is told in http.c. */
 #pragma once
 
 #include "server/state.h"

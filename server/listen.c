@@ -33,12 +33,15 @@ static int refuse(const char *host, uint16_t port, int code, struct error *err)
 
 static uint16_t port_of(int fd)
 {
-    struct sockaddr_storage a;
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } a = {.v6 = {0}};
     socklen_t n = sizeof(a);
-    if (getsockname(fd, (struct sockaddr *)&a, &n) < 0)
+    if (getsockname(fd, &a.any, &n) < 0)
         return 0;
-    return ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&a)->sin6_port
-                                         : ((struct sockaddr_in *)&a)->sin_port);
+    return ntohs(a.any.sa_family == AF_INET6 ? a.v6.sin6_port : a.v4.sin_port);
 }
 
 /* A listening descriptor on one address, or -1 with errno. */
@@ -98,5 +101,6 @@ uint32_t listen_room(uint32_t wanted)
     }
     if (limit.rlim_cur >= need)
         return wanted;
-    return limit.rlim_cur > 2 * OTHER_FILES ? (uint32_t)limit.rlim_cur - OTHER_FILES : OTHER_FILES;
+    return limit.rlim_cur > (rlim_t)2 * OTHER_FILES ? (uint32_t)limit.rlim_cur - OTHER_FILES
+                                                    : OTHER_FILES;
 }

@@ -1,4 +1,4 @@
-/* The listening socket, made by us so that a failure says what to do. */
+/* [01 http] The listening socket, made by us so that a failure says what to do. */
 #pragma once
 
 #include "core/base/error.h"

@@ -1,4 +1,4 @@
-/* Answers: whole documents, errors in their envelope, and the headers that every answer has. The
+/* [01 http] Answers: whole documents, errors in their envelope, and the headers that every answer has. The
  * handler queues them when libmicrohttpd may take one (http.c); here they are only made. */
 #pragma once
 

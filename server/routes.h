@@ -1,4 +1,4 @@
-/* The table of endpoints (routes.def). ANY_THREAD: constant. */
+/* [01 http] The table of endpoints (routes.def). ANY_THREAD: constant. */
 #pragma once
 
 #include "core/base/error.h"
@@ -17,11 +17,11 @@ struct route {
     unsigned int flags;
 };
 
-enum {
-    ROUTE_N = 0
-#define ROUTE(family, method, path, handler, flags) +1
+enum { /* a name for each row; the last counts them */
+#define ROUTE(family, method, path, handler, flags) ROUTE_OF_##handler,
 #include "server/routes.def"
 #undef ROUTE
+       ROUTE_N
 };
 
 extern const struct route routes[ROUTE_N];

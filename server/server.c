@@ -192,9 +192,10 @@ void server_on_sweep(struct server *s)
     take_pulse(s);
     conns_sweep(s, now_ms);
     generations_sweep(s, now_ms);
+    generations_bury(s);
     if (s->phase != SERVER_RUNNING)
         go_down(s);
-    else if (s->ready && !s->n_conns && !s->n_places)
+    else if (s->ready && !s->n_conns && !s->n_places && !s->dead)
         uv_timer_stop(&s->sweep);
 }
 
@@ -277,6 +278,7 @@ static ON_LOOP bool stop(struct server *s)
     if (s->n_places > 0)
         return false;
     engine_close(s->engine);
+    generations_bury(s);
     loop_close(s);
     watch_close(s);
     return true;

@@ -1,4 +1,4 @@
-/* The daemon: loop, listener, engine, from start to drained stop. */
+/* [00 main] The daemon: loop, listener, engine, from start to drained stop. */
 #pragma once
 
 #include "config/config.h"

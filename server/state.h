@@ -1,4 +1,4 @@
-/* The daemon's one state: who holds what on the loop thread. Every member belongs to the loop
+/* [base] The daemon's one state: who holds what on the loop thread. Every member belongs to the loop
  * (ON_LOOP); nothing here is locked. server.c makes it and takes it down, in reverse order. */
 #pragma once
 
@@ -26,35 +26,32 @@ enum server_phase {
 struct server {
     const struct config *config;
     struct engine *engine; /* NULL until the listener is up */
-    bool ready;            /* the model is loaded; engine_model and engine_text may be asked */
-    char model_name[256];  /* what answers call the model */
     enum server_phase phase;
-    uint64_t t_cancel_ms, t_close_ms; /* when the next two phases begin at the latest */
-    bool failed;
+    bool ready;    /* loaded; engine_model and engine_text may be asked */
+    bool failed;   /* for this reason: */
+    bool need_run; /* libmicrohttpd has work that its descriptor does not tell */
     struct error failure;
+    char model_name[256];             /* what answers call the model */
+    uint64_t t_cancel_ms, t_close_ms; /* when the next two phases begin at the latest */
 
     uv_loop_t loop; /* loop.c */
     uv_poll_t mhd_poll;
     uv_timer_t mhd_timer, sweep;
     uv_async_t again, wake;
     uv_signal_t sig_term, sig_int, sig_hup;
-    bool need_run;     /* libmicrohttpd has work that its epoll descriptor does not tell */
     uint64_t progress; /* rises whenever something moved in libmicrohttpd */
 
-    struct MHD_Daemon *mhd; /* http.c */
-    int listen_fd;
-    uint16_t port;
-
-    struct conn *conns; /* conn.c */
-    uint32_t n_conns, max_conns, n_exchanges;
-    size_t body_bytes;    /* of all bodies being received */
-    uv_poll_t watch_poll; /* watch.c */
-    int watch_fd;
-    struct lingering *lingers; /* linger.c */
-    uint32_t n_lingers;
-
+    struct MHD_Daemon *mhd;          /* http.c */
+    struct conn *conns;              /* conn.c */
+    struct lingering *lingers;       /* linger.c */
     struct generation *first, *last; /* generation.c: in order of arrival */
-    uint32_t n_places;               /* taken of config's max_running + queue */
+    struct generation *dead;         /* to be freed when no callback is at work on them */
+    size_t body_bytes;               /* of all bodies being received */
+    uv_poll_t watch_poll;            /* watch.c */
+    int watch_fd, listen_fd;
+    uint32_t n_conns, max_conns, n_exchanges, n_lingers;
+    uint32_t n_places; /* taken of config's max_running + queue */
+    uint16_t port;
 
     struct metrics metrics;
     uint64_t beat, beat_ms; /* engine's heartbeat, and when it last moved or was idle */

@@ -4,7 +4,6 @@
 #pragma once
 
 #include "core/engine.h"
-#include "core/text/text.h"
 #include "server/accept.h"
 
 struct stream {

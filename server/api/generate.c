@@ -1,5 +1,5 @@
 /* [02 api] POST /generate. */
-#include "server/api/generate.h"
+#include "server/generate_fields.h"
 
 #include "server/check.h"
 #include "server/generation.h"

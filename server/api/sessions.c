@@ -144,15 +144,18 @@ static const struct field rewind_fields[] = {
     {"to", FIELD_U32, offsetof(struct cut, at), 0, UINT32_MAX, NULL, NULL},
 };
 
+static const struct field_table fork_table = {fork_fields, 2};
+static const struct field_table rewind_table = {rewind_fields, 1};
+
 static ON_LOOP void with_body(struct exchange *x, enum session_verb verb,
-                              const struct field *fields, size_t n_fields, const char *example)
+                              const struct field_table *table, const char *example)
 {
     struct error err;
     struct cut cut = {0};
     struct fields_seen seen = {0};
     struct session_command *c = command(x, verb, &err);
     json_t *body = c ? fields_parse(str_text(&x->body), x->body.n, example, &err) : NULL;
-    int rc = body ? fields_read(fields, n_fields, "", body, &cut, true, &seen, &err) : -1;
+    int rc = body ? fields_read(table, "", body, &cut, true, &seen, &err) : -1;
     if (rc == 0 && !seen.seen[0])
         rc = error_set_field(&err, ERR_INVALID, "to", "to is missing; an example: %s", example);
     json_decref(body);
@@ -171,11 +174,11 @@ static ON_LOOP void with_body(struct exchange *x, enum session_verb verb,
 void sessions_fork(struct exchange *x)
 {
     thread_assert_loop();
-    with_body(x, SESSION_FORK, fork_fields, 2, "{\"to\": \"other-name\", \"at\": 120}");
+    with_body(x, SESSION_FORK, &fork_table, "{\"to\": \"other-name\", \"at\": 120}");
 }
 
 void sessions_rewind(struct exchange *x)
 {
     thread_assert_loop();
-    with_body(x, SESSION_REWIND, rewind_fields, 1, "{\"to\": 120}");
+    with_body(x, SESSION_REWIND, &rewind_table, "{\"to\": 120}");
 }

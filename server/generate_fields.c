@@ -1,6 +1,6 @@
 /* [02 api] the fields of a generate request: a body, checked, into struct generate. */
+#include "server/generate_fields.h"
 #include "core/base/mem.h"
-#include "server/api/generate.h"
 #include "server/check.h"
 
 #include "config/config.h"
@@ -128,7 +128,8 @@ static const struct field message_fields[] = {
     {"reasoning_content", FIELD_NEUTRAL, 0, 0, 0, "\"\"", NULL},
     {"refusal", FIELD_NEUTRAL, 0, 0, 0, "\"\"", NULL},
 };
-enum { N_MESSAGE_FIELDS = sizeof(message_fields) / sizeof(message_fields[0]) };
+static const struct field_table message_table = {message_fields, sizeof(message_fields) /
+                                                                     sizeof(message_fields[0])};
 
 static int take_message(struct generate *g, size_t i, const json_t *value, struct error *err)
 {
@@ -141,7 +142,7 @@ static int take_message(struct generate *g, size_t i, const json_t *value, struc
         return fields_refuse(where, value, "an object with role and content", err);
     }
     snprintf(where, sizeof(where), "messages[%zu].", i);
-    int rc = fields_read(message_fields, N_MESSAGE_FIELDS, where, value, &m, g->strict, &seen, err);
+    int rc = fields_read(&message_table, where, value, &m, g->strict, &seen, err);
     g->seen.warnings = seen.warnings;
     g->seen.header = seen.header;
     g->seen.n_warnings = seen.n_warnings;
@@ -342,7 +343,7 @@ static const struct field fields[] = {
 #define NEUTRAL(name, value) {name, FIELD_NEUTRAL, 0, 0, 0, value, NULL},
 #define FOREIGN(name, what)  {name, FIELD_FOREIGN, 0, 0, 0, what, NULL},
 #define ANY(name)            {name, FIELD_ANY, 0, 0, 0, NULL, NULL},
-#include "server/api/generate.def"
+#include "server/generate_fields.def"
 #undef FIELD
 #undef TAKE
 #undef ALIAS
@@ -350,7 +351,7 @@ static const struct field fields[] = {
 #undef FOREIGN
 #undef ANY
 };
-enum { N_FIELDS = sizeof(fields) / sizeof(fields[0]) };
+static const struct field_table table = {fields, sizeof(fields) / sizeof(fields[0])};
 
 static int set_defaults(struct generate *g, const struct engine_model *model,
                         const struct config *config, struct error *err)
@@ -381,8 +382,8 @@ static int set_defaults(struct generate *g, const struct engine_model *model,
 static int check(struct generate *g, struct error *err)
 {
     const struct fields_seen *seen = &g->seen;
-    bool prompt = fields_has(fields, N_FIELDS, seen, "prompt");
-    bool messages = fields_has(fields, N_FIELDS, seen, "messages");
+    bool prompt = fields_has(&table, seen, "prompt");
+    bool messages = fields_has(&table, seen, "messages");
     if (prompt && messages)
         return error_set_field(err, ERR_INVALID, "messages",
                                "prompt and messages are both there: send one of them");
@@ -411,7 +412,7 @@ int generate_read(struct generate *g, const char *body, size_t n_body,
     if (set_defaults(g, model, config, err) < 0)
         return -1;
     g->body = fields_parse(body, n_body, example, err);
-    if (!g->body || fields_read(fields, N_FIELDS, "", g->body, g, g->strict, &g->seen, err) < 0 ||
+    if (!g->body || fields_read(&table, "", g->body, g, g->strict, &g->seen, err) < 0 ||
         check(g, err) < 0)
         return -1;
     g->params.mode = g->kind == PROMPT_CHAT ? TIMELINE_COMPARE : TIMELINE_APPEND;

@@ -1,4 +1,4 @@
-/* A generate request as its client wrote it, checked (generate.def). ON_LOOP; while its text is made
+/* [02 api] A generate request as its client wrote it, checked (generate_fields.def). ON_LOOP; while its text is made
  * into tokens it belongs to the text role. */
 #pragma once
 
