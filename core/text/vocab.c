@@ -88,8 +88,10 @@ static int read_texts(struct vocab *v, const struct checkpoint *c, struct error 
     return 0;
 }
 
-/* A file without types still says by its keys which tokens are no text. */
-static int types_by_keys(struct vocab *v, const struct checkpoint *c, struct error *err)
+/* Tokens that the keys name are no text, whatever the types say, or where there are none; but an
+ * ordinary token may well end an answer. */
+static int types_by_keys(struct vocab *v, const struct checkpoint *c, bool has_types,
+                         struct error *err)
 {
     static const char *const keys[] = {"tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id",
                                        "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id",
@@ -98,7 +100,7 @@ static int types_by_keys(struct vocab *v, const struct checkpoint *c, struct err
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
         if (vocab_key_id(v, c, keys[i], &id, err) < 0)
             return -1;
-        if (id != VOCAB_NONE)
+        if (id != VOCAB_NONE && (!has_types || v->type[id] == TOKEN_USER))
             v->type[id] = TOKEN_CONTROL;
     }
     return 0;
@@ -122,7 +124,7 @@ static int read_types(struct vocab *v, const struct checkpoint *c, struct error 
                              (long long)type, TOKEN_TYPES - 1);
         v->type[i] = (uint8_t)(type ? type : TOKEN_NORMAL);
     }
-    return m ? 0 : types_by_keys(v, c, err);
+    return types_by_keys(v, c, m != NULL, err);
 }
 
 static int read_scores(struct vocab *v, const struct checkpoint *c, struct error *err)

@@ -103,22 +103,28 @@ void fixture_spm(struct gguf *g)
     gguf_u32(g, "tokenizer.ggml.unknown_token_id", SPM_UNK);
 }
 
-struct text *fixture_open(struct gguf *g, struct error *err)
+struct text *fixture_open_bytes(const char *bytes, size_t n, struct error *err)
 {
     char path[64];
-    struct str file = {0};
     struct text *t = NULL;
     int fd = memfd_create("vocab.gguf", MFD_CLOEXEC);
-    gguf_finish(g, &file);
-    gguf_free(g);
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-    if (fd >= 0 && write(fd, str_text(&file), file.n) == (ssize_t)file.n) {
+    if (fd >= 0 && write(fd, bytes, n) == (ssize_t)n) {
         struct checkpoint *c = checkpoint_open(path, err);
         if (c)
             t = text_open(c, err);
         checkpoint_close(c);
     }
     close(fd);
+    return t;
+}
+
+struct text *fixture_open(struct gguf *g, struct error *err)
+{
+    struct str file = {0};
+    gguf_finish(g, &file);
+    gguf_free(g);
+    struct text *t = fixture_open_bytes(str_text(&file), file.n, err);
     str_free(&file);
     return t;
 }

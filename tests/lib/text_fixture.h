@@ -50,5 +50,8 @@ void fixture_spm(struct gguf *g);
 /* Opens the keys as a file; both steps may fail. Frees g. */
 struct text *fixture_open(struct gguf *g, struct error *err);
 
+/* The same from the bytes of a file. */
+struct text *fixture_open_bytes(const char *bytes, size_t n, struct error *err);
+
 /* The conformance folder's file `name`, or NULL where it is absent. Static memory. */
 const char *fixture_conformance(const char *name);

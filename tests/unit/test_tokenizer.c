@@ -1,5 +1,6 @@
 /* Text to ids and back: both kinds of BPE on tiny vocabularies and against a naive merging, marks,
  * broken files, hostile texts; then the ids that other software made (../shared/conformance). */
+#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/utf8.h"
 #include "core/text/text.h"
@@ -480,6 +481,65 @@ static void test_refuses_broken_files(void **state)
     REFUSED(&g, ERR_FORMAT, "line 1", "\"b a\"", "what they merge to");
 }
 
+/* Files with flipped bytes: opened or refused, and if opened, usable. */
+static void test_flipped_bytes(void **state)
+{
+    static const char sample[] = "the <|im_end|> [x]abc \xE2\x82\xAC 12\n";
+    uint32_t seed = 3, opened = 0;
+    (void)state;
+    log_set_level(LOG_ERROR);
+    for (int round = 0; round < 600; round++) {
+        struct gguf g = {0};
+        struct str file = {0}, back = {0};
+        struct ids ids = {0};
+        struct error err = {0};
+        if (round & 1)
+            fixture_bpe(&g, "smollm");
+        else
+            fixture_spm(&g);
+        gguf_finish(&g, &file);
+        gguf_free(&g);
+        for (int k = 0; k < 1 + round % 3; k++) {
+            seed = seed * 1664525u + 1013904223u;
+            file.s[(seed >> 4) % file.n] ^= (char)(1u << (seed & 7));
+        }
+        struct text *t = fixture_open_bytes(file.s, file.n, &err);
+        assert_true(t || err.text[0]);
+        if (t && text_encode(t, sample, sizeof(sample) - 1, round & 2, &ids, &err) == 0)
+            for (uint32_t i = 0; i < ids.n; i++)
+                text_token_bytes(t, ids.id[i], i == 0, round & 4, &back);
+        opened += t != NULL;
+        text_close(t);
+        ids_free(&ids);
+        str_free(&file);
+        str_free(&back);
+    }
+    log_set_level(LOG_INFO);
+    assert_in_range(opened, 30, 500); /* both happen */
+}
+
+/* eos is user-defined by its type: it is a control token all the same (U5). */
+static void test_end_tokens_are_control_tokens(void **state)
+{
+    static const struct made tokens[] = {{"a", 1, 0}, {"</s>", 4, 0}, {"<", 1, 0},
+                                         {"/", 1, 0}, {"s", 1, 0},    {">", 1, 0}};
+    struct gguf g = {0};
+    (void)state;
+    make_tokens(&g, "llama", tokens, 6);
+    gguf_u32(&g, "tokenizer.ggml.eos_token_id", 1);
+    struct text *t = fixture_open(&g, NULL);
+    WANT(t, "a</s>", true, 0, 1);
+    WANT(t, "a</s>", false, 0, 2, 3, 4, 5);
+    assert_true(text_is_control(t, 1));
+    text_close(t);
+    make_tokens(&g, "llama", tokens, 6); /* an ordinary one stays what it is */
+    gguf_u32(&g, "tokenizer.ggml.eos_token_id", 0);
+    t = fixture_open(&g, NULL);
+    WANT(t, "a", false, 0);
+    assert_true(text_is_end(t, 0));
+    text_close(t);
+}
+
 static void test_without_a_tokenizer(void **state)
 {
     static const char *const models[] = {"no_vocab", "none", NULL};
@@ -813,6 +873,8 @@ int main(void)
         cmocka_unit_test(test_spm_equals_the_definition),
         cmocka_unit_test(test_invalid_utf8_names_the_byte),
         cmocka_unit_test(test_refuses_broken_files),
+        cmocka_unit_test(test_flipped_bytes),
+        cmocka_unit_test(test_end_tokens_are_control_tokens),
         cmocka_unit_test(test_without_a_tokenizer),
         cmocka_unit_test(test_ends),
         cmocka_unit_test(test_types_absent),
