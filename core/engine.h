@@ -1,4 +1,4 @@
-/* The engine's door for serving: open, submit, poll, cancel, close. With core/tool.h and core/base
+/* [05 scheduler] The engine's door for serving: open, submit, poll, cancel, close. With core/tool.h and core/base
  * the only core headers that server/ sees. It knows nothing of HTTP, JSON or settings.
  *
  * Life of a request: the loop makes it (engine_request_new), submits it, polls events after each

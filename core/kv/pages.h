@@ -1,4 +1,4 @@
-/* Who owns a page. The pool is one block of memory cut into pages; a page holds K and V of
+/* [kv] Who owns a page. The pool is one block of memory cut into pages; a page holds K and V of
  * page_tokens consecutive positions of one timeline, for all layers and KV heads:
  *
  *   page = [n_layers][n_kv_heads] { K [head_dim][page_tokens], V [page_tokens][head_dim] }

@@ -128,7 +128,7 @@ uint32_t prefix_root(struct prefix *p, const char *name, struct error *err)
         p->roots = roots;
         p->n_roots = n;
     }
-    strcpy(p->roots[spare].name, name);
+    memcpy(p->roots[spare].name, name, strlen(name) + 1);
     p->roots[spare].n_users = 1;
     return spare;
 }

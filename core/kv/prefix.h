@@ -1,4 +1,4 @@
-/* Has anyone computed this? An index of pages by the token ids that they hold and the page before
+/* [kv] Has anyone computed this? An index of pages by the token ids that they hold and the page before
  * them: a tree whose paths are timelines. Under a root of its own each tenant (salt) has its tree;
  * trees never meet. Found pages are compared token by token: nothing rests on a hash.
  *

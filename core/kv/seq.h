@@ -1,4 +1,4 @@
-/* Which pages are mine: the page table of one timeline. Position p lies in pages[p / page_tokens].
+/* [kv] Which pages are mine: the page table of one timeline. Position p lies in pages[p / page_tokens].
  * A seq is made of shared pages (read-only, complete) and private ones. ON_ENGINE writes; workers
  * read inside a step.
  *

@@ -32,12 +32,12 @@ enum request_state {
 };
 
 struct request {
+    struct ring ring;
     struct request_params params;
     struct ids prompt;
     uint64_t number; /* order of arrival */
     uint64_t submitted_ns;
 
-    struct ring ring;
     atomic_bool cancel;            /* the loop: please end */
     atomic_bool wants_room;        /* the engine sets, the loop clears: wake me when half empty */
     atomic_bool done;              /* the engine, last of all */

@@ -18,8 +18,8 @@ enum {
 };
 
 struct ring {
-    uint8_t *bytes;                      /* [RING_BYTES] */
     _Alignas(64) _Atomic uint32_t end;   /* written so far, modulo 2^32; the writer's */
+    uint8_t *bytes;                      /* [RING_BYTES] */
     _Alignas(64) _Atomic uint32_t begin; /* read so far; the reader's */
 };
 

@@ -78,7 +78,7 @@ struct session *sessions_create(struct sessions *t, const char *id, struct error
         return NULL;
     }
     ASSERT(strlen(id) <= SESSION_ID_MAX);
-    strcpy(s->id, id);
+    memcpy(s->id, id, strlen(id) + 1);
     s->number = t->n_created++;
     s->root = PREFIX_NONE;
     s->created_s = s->last_used_s = unix_s();
@@ -154,7 +154,7 @@ static void describe(const struct sessions *t, const struct session *s, struct s
                               .created_s = s->created_s,
                               .last_used_s = s->last_used_s,
                               .state = r ? SESSION_RUNNING : SESSION_IDLE};
-    strcpy(info->id, s->id);
+    memcpy(info->id, s->id, sizeof(info->id));
 }
 
 static int by_number(const void *a, const void *b)

@@ -6,6 +6,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -47,7 +48,7 @@ static void forward(void *arg, const struct batch *b)
             continue;
         g->n_decode_rows += alone;
         assert_int_equal(row->logits_row, n_wanted++);
-        float *logits = g->logits + row->logits_row * RIG_VOCAB;
+        float *logits = g->logits + (size_t)row->logits_row * RIG_VOCAB;
         uint32_t h = 0;
         for (uint32_t pos = 0; pos <= row->pos; pos++)
             h = fold(h, (uint32_t)*slot(g, row->seq, pos));
@@ -210,9 +211,9 @@ struct session_command rig_command(struct rig *g, enum session_verb verb, const 
 {
     struct session_command c = {.verb = verb, .has_at = at >= 0, .at = (uint32_t)at};
     if (id)
-        strcpy(c.id, id);
+        snprintf(c.id, sizeof(c.id), "%s", id);
     if (to)
-        strcpy(c.to, to);
+        snprintf(c.to, sizeof(c.to), "%s", to);
     scheduler_command(&g->s, &c);
     ready_publish(&g->ready);
     assert_ptr_equal(ready_next_answer(&g->ready), &c);

@@ -206,7 +206,7 @@ static void test_bits(void **state)
             drop(a, 16);
         }
         p.cache = false;
-        strcpy(p.session, "s"); /* a session that stops after 25 tokens and goes on */
+        p.session[0] = 's'; /* a session that stops after 25 tokens and goes on */
         p.max_tokens = 25;
         submit(&more[0], p, prompts[0]);
         finish(&more[0], 1);
@@ -312,10 +312,10 @@ static void test_c10_at_random(void **state)
     (void)state;
     enum { N = 40 };
     static struct answer a[N], alone;
-    uint32_t kind[N], n_whole = 0, n_cancelled = 0;
+    uint32_t kind[N] = {0}, n_whole = 0, n_cancelled = 0;
     struct session_command command;
     bool answered = true;
-    open_ready(&(struct engine_options){.kv_memory = 96 * 16 * 1280, .context = 256});
+    open_ready(&(struct engine_options){.kv_memory = UINT64_C(96) * 16 * 1280, .context = 256});
     struct request_params p = {.max_tokens = 30, .add_bos = true, .cache = true};
     submit(&alone, p, prompts[0]);
     finish(&alone, 1);
@@ -330,7 +330,7 @@ static void test_c10_at_random(void **state)
             q.max_tokens = next_random(60);
             q.cache = next_random(4) != 0;
             if (kind[i] == 1) {
-                strcpy(q.session, next_random(2) ? "x" : "y");
+                q.session[0] = next_random(2) ? 'x' : 'y';
                 q.mode = TIMELINE_COMPARE;
             }
             if (kind[i])

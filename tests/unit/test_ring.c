@@ -19,7 +19,7 @@ static struct sample_choice choice_of(uint32_t i)
 
 static size_t text_of(uint32_t i, char *text)
 {
-    size_t n = i % 5 == 0 ? i * 37 % (RING_TEXT_MAX + 1) : i % 7;
+    size_t n = i % 5 == 0 ? (size_t)i * 37 % (RING_TEXT_MAX + 1) : i % 7;
     memset(text, (int)('a' + i % 26), n);
     return n;
 }
@@ -29,7 +29,7 @@ static bool is_record(const struct ring_record *r, uint32_t i)
     char text[RING_TEXT_MAX];
     struct sample_choice c = choice_of(i);
     size_t n = text_of(i, text);
-    return r->choice.id == i && r->choice.logprob == c.logprob && r->at_ns == i * 3 &&
+    return r->choice.id == i && r->choice.logprob == c.logprob && r->at_ns == 3 * (uint64_t)i &&
            r->choice.n_top == c.n_top && r->n_text == n && !memcmp(r->text, text, n) &&
            !memcmp(r->choice.top, c.top, c.n_top * sizeof(c.top[0]));
 }
@@ -39,7 +39,7 @@ static void push(struct ring *r, uint32_t i)
     char text[RING_TEXT_MAX];
     struct sample_choice c = choice_of(i);
     size_t n = text_of(i, text);
-    ring_push(r, &c, text, n, i * 3);
+    ring_push(r, &c, text, n, 3 * (uint64_t)i);
 }
 
 static void test_fills_and_empties(void **state)
