@@ -54,7 +54,8 @@ struct source_file {
 
 static char *skip_blanks(char *s) { return s + strspn(s, " \t"); }
 
-/* `"a \"b\""`: unquotes in place; only a comment may follow. NULL and *why where it is malformed. */
+/* `"a \"b\""`: unquotes in place; only a comment may follow. NULL and *why where it is
+ * malformed. */
 static char *unquote(char *s, const char **why)
 {
     char *from = s + 1, *to = s;

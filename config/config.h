@@ -1,6 +1,6 @@
-/* Settings: one table (option.def), four sources; later ones win: defaults < file < environment
- * (ATTEND_*) < flags. One bad value stops the start and names itself, its source and what is allowed.
- * Read-only after config_load: ANY_THREAD. */
+/* [config] Settings: one table (option.def), four sources; later ones win: defaults < file <
+ * environment (ATTEND_*) < flags. One bad value stops the start and names itself, its source and
+ * what is allowed. Read-only after config_load: ANY_THREAD. */
 #pragma once
 
 #include "core/base/error.h"

@@ -1,5 +1,5 @@
-/* One setting: its row of option.def as data, how its value is read and written. Private to config/.
- * ANY_THREAD: the table is const. */
+/* [config] One setting: its row of option.def as data, how its value is read and written.
+ * Private to config/. ANY_THREAD: the table is const. */
 #pragma once
 
 #include "config/config.h"

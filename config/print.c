@@ -1,4 +1,5 @@
-/* [config] what the table of settings says of itself: --help, --print-config, the annotated example. */
+/* [config] what the table of settings says of itself: --help, --print-config, the annotated
+ * example. */
 #include "config/config.h"
 
 #include "config/option.h"

@@ -1,4 +1,5 @@
-/* [base] flags of subcommands: own ones from a table, settings through config/, --help from both. */
+/* [base] flags of subcommands: own ones from a table, settings through config/, --help from
+ * both. */
 #include "server/flags.h"
 
 #include "core/base/mem.h"

@@ -1,5 +1,5 @@
-/* The command line of a subcommand: a small table of its own flags, the settings that it takes
- * besides, and --help made from both. Main thread. */
+/* [base] The command line of a subcommand: a small table of its own flags, the settings that it
+ * takes besides, and --help made from both. Main thread. */
 #pragma once
 
 #include "config/config.h"
@@ -44,9 +44,9 @@ struct flag_set {
 /* The settings of the engine: `run`, `logits` and `bench` take these. */
 extern const char *const flags_engine[];
 
-/* Reads argv, and leaves in argv[0..*n_words) the words that are no flags. Returns 0; 1 where --help
- * was asked for and printed; -1 with ERR_USAGE (or ERR_IO of the settings' file). The caller frees
- * set->config in all three cases. */
+/* Reads argv, and leaves in argv[0..*n_words) the words that are no flags. Returns 0; 1 where
+ * --help was asked for and printed; -1 with ERR_USAGE (or ERR_IO of the settings' file). The
+ * caller frees set->config in all three cases. */
 int flags_read(const struct flag_set *set, int argc, char **argv, int *n_words, struct error *err);
 
 /* One number, the whole of s, in [min, max]. what names it in the error. */

@@ -1,4 +1,4 @@
-/* What a subcommand reads: the whole of stdin, checked. Main thread. */
+/* [base] What a subcommand reads: the whole of stdin, checked. Main thread. */
 #pragma once
 
 #include "core/base/error.h"

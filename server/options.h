@@ -1,5 +1,5 @@
-/* Settings -> what the engine takes: core never reads settings, so they are copied across here. Main
- * thread, at start-up. */
+/* [base] Settings -> what the engine takes: core never reads settings, so they are copied across
+ * here. Main thread, at start-up. */
 #pragma once
 
 #include "config/config.h"

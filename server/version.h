@@ -1,4 +1,4 @@
-/* --version: what was built, by what, and what it runs on. */
+/* [base] --version: what was built, by what, and what it runs on. */
 #pragma once
 
 #include "core/base/error.h"

@@ -1,6 +1,6 @@
-/* The subcommands: one row of command.def and one file each. A command prints its results to stdout
- * and returns 0, or -1 with *err (main prints it; ERR_USAGE is exit 2, the rest exit 1). Runs on the
- * main thread. */
+/* [base] The subcommands: one row of command.def and one file each. A command prints its results
+ * to stdout and returns 0, or -1 with *err (main prints it; ERR_USAGE is exit 2, the rest exit
+ * 1). Runs on the main thread. */
 #pragma once
 
 #include "core/base/error.h"

@@ -1,5 +1,6 @@
-/* [base] `attend detokenize`: ids -> their bytes on stdout, exactly (no newline is added, bytes that are
- * no UTF-8 stay what they are), control tokens by their names: the inverse of `tokenize --special`. */
+/* [base] `attend detokenize`: ids -> their bytes on stdout, exactly (no newline is added, bytes
+ * that are no UTF-8 stay what they are), control tokens by their names: the inverse of `tokenize
+ * --special`. */
 #include "core/tool.h"
 #include "server/cmd/command.h"
 #include "server/flags.h"
@@ -8,7 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Appends the bytes of the ids written in s: one, or several with commas, as `tokenize` prints them. */
+/* Appends the bytes of the ids written in s: one, or several with commas, as `tokenize` prints
+ * them. */
 static int add_word(const struct text *t, const char *word, bool *first, struct str *out,
                     struct error *err)
 {

@@ -1,4 +1,5 @@
-/* [base] `attend inspect`: a model file's keys, shapes, sizes and types, and whether we can serve it. */
+/* [base] `attend inspect`: a model file's keys, shapes, sizes and types, and whether we can
+ * serve it. */
 #include "core/base/utf8.h"
 #include "core/tool.h"
 #include "server/cmd/command.h"

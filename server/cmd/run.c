@@ -1,5 +1,5 @@
-/* [base] `attend run`: the answer on stdout as it comes, or a chat in the terminal. This thread is the
- * engine's loop: it sleeps on one eventfd, which the engine's wake and Ctrl-C write to. */
+/* [base] `attend run`: the answer on stdout as it comes, or a chat in the terminal. This thread
+ * is the engine's loop: it sleeps on one eventfd, which the engine's wake and Ctrl-C write to. */
 #include "core/base/file.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
@@ -68,8 +68,8 @@ static void sleep_until_wake(void)
         return;
 }
 
-/* Sleeps until there is input, or a signal came (the engine may wake us too); false: a signal. A signal
- * may be delivered to another thread, so that no read of ours ends by it. */
+/* Sleeps until there is input, or a signal came (the engine may wake us too); false: a signal. A
+ * signal may be delivered to another thread, so that no read of ours ends by it. */
 static bool sleep_until_input(void)
 {
     uint64_t n;
@@ -147,7 +147,8 @@ static struct request *make_request(const struct chat *c, struct ids *ids, struc
     return r;
 }
 
-/* Polls what is there. Text goes to stdout, and to answer; true after EVENT_DONE, with its error. */
+/* Polls what is there. Text goes to stdout, and to answer; true after EVENT_DONE, with its
+ * error. */
 static bool drain(struct chat *c, struct request *r, struct str *answer, struct error *err) ON_LOOP
 {
     for (;;) {
@@ -298,8 +299,8 @@ static int read_prompt(struct chat *c, struct error *err) ON_LOOP
 
 /* ---- start and end ---- */
 
-/* Whether the file has a chat template that we cannot render: then its raw form would be a bad answer
- * without a word. */
+/* Whether the file has a chat template that we cannot render: then its raw form would be a bad
+ * answer without a word. */
 static bool has_template(const char *model)
 {
     struct tool_model m;

@@ -1,4 +1,5 @@
-/* [base] `attend serve`: settings, log and process id files, then the server until it has drained. */
+/* [base] `attend serve`: settings, log and process id files, then the server until it has
+ * drained. */
 #include "core/base/nearest.h"
 #include "core/tool.h"
 #include "server/cmd/command.h"
