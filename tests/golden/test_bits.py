@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""Bits do not depend on company (DESIGN: engine invariant 3): `attend logits` writes identical files whatever
+the prefill chunk, the number of threads, prefill or decode."""
+import itertools
+import pathlib
+import tempfile
+
+import golden
+
+PREFILL = [("--prefill-chunk", str(c), "--threads", str(t)) for c, t in itertools.product((1, 7, 64, 512), (1, 2))]
+DECODE = [("--decode", "--threads", str(t)) for t in (1, 2)]
+
+
+def logits(model, ids, *flags):
+    with tempfile.NamedTemporaryFile(suffix=".f32") as out:
+        golden.attend("logits", model, "--tokens", ",".join(map(str, ids)), "--out", out.name, *flags)
+        return pathlib.Path(out.name).read_bytes()
+
+
+def spread(n_vocab, n):
+    """n ids from all over the vocabulary, the same every time."""
+    x, ids = 12345, []
+    for _ in range(n):
+        x = (x * 1103515245 + 12345) % 2**31
+        ids.append(3 + x % (n_vocab - 3))
+    return ids
+
+
+def identical(model, n_vocab, n, *more):
+    if golden.SANITIZER:
+        n = min(n, 24)
+    ids = spread(n_vocab, n)
+    want = logits(model, ids, "--prefill-chunk", "512", "--threads", "1", *more)
+    if len(want) != n * n_vocab * 4:
+        return f"{len(want)} bytes instead of {n * n_vocab * 4}"
+    for flags in PREFILL + DECODE:
+        got = logits(model, ids, *flags, *more)
+        if got != want:
+            first = next(i for i in range(0, len(want), 4) if got[i:i + 4] != want[i:i + 4]) // 4
+            return f"{' '.join(flags)} differs first at row {first // n_vocab}, logit {first % n_vocab}"
+    return ""
+
+
+def check(name, model, *args):
+    if not model.exists():
+        golden.say("skip", name, f"{model} is not there")
+    else:
+        golden.case(name, lambda: identical(model, *args))
+
+
+check("bits: default model, Q4_1", golden.ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf", 49152, 150)
+for kv in ("f16", "f32"):
+    check(f"bits: Q8_0, KV {kv}", golden.HERE / "stories260K/model-q8_0.gguf", 512, 300, "--kv-type", kv)
+for activations, length in (("int8", 200), ("int16", 200), ("float", 48)):
+    check(f"bits: Q4_K, activations {activations}", golden.HERE / "quant/Q4_K.gguf", 256, length, "--activations", activations)
+check("bits: Q6_K", golden.HERE / "quant/Q6_K.gguf", 256, 200)
+check("bits: F32 on our kernels", golden.HERE / "stories260K/model-f32.gguf", 512, 300, "--blas", "off")
+check("bits: GPT-2 on our kernels", golden.HERE / "tiny/gpt2/f32.gguf", 256, 100, "--blas", "off")
+golden.finish()
