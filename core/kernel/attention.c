@@ -30,7 +30,7 @@ static uint32_t rows_of(uint32_t n) { return n >= LOTS ? LOTS : n == 5 ? 4 : n; 
 
 #define TARGET TARGET_scalar
 #define L(x)   x##_scalar
-#define LN     (1u * N_scalar)
+#define LN     ((uint32_t)N_scalar)
 #define WIDE   4
 #include "core/kernel/attention_lanes.inc"
 #undef TARGET
@@ -41,7 +41,7 @@ static uint32_t rows_of(uint32_t n) { return n >= LOTS ? LOTS : n == 5 ? 4 : n; 
 #if defined(__x86_64__)
 #define TARGET TARGET_avx2
 #define L(x)   x##_avx2
-#define LN     (1u * N_avx2)
+#define LN     ((uint32_t)N_avx2)
 #define WIDE   2
 #include "core/kernel/attention_lanes.inc"
 #undef TARGET
@@ -51,7 +51,7 @@ static uint32_t rows_of(uint32_t n) { return n >= LOTS ? LOTS : n == 5 ? 4 : n; 
 
 #define TARGET TARGET_avx512
 #define L(x)   x##_avx512
-#define LN     (1u * N_avx512)
+#define LN     ((uint32_t)N_avx512)
 #define WIDE   4
 #include "core/kernel/attention_lanes.inc"
 #undef TARGET

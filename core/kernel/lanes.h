@@ -1,11 +1,12 @@
-/* Lanes: the few vector operations that ops.c and attention.c are written in, once per CPU level, so
- * that each kernel is written once (ops_lanes.inc, attention_lanes.inc) and compiled for each level.
- * A name ends in its level: add_scalar, add_avx2, add_avx512. A scalar vector is one float.
+/* [kernel] Lanes: the few vector operations that ops.c and attention.c are written in, once per
+ * CPU level, so that each kernel is written once (ops_lanes.inc, attention_lanes.inc) and
+ * compiled for each level. A name ends in its level: add_scalar, add_avx2, add_avx512. A scalar
+ * vector is one float.
  *
- * exp is one formula for all lanes and all tails of a level: tails are partial vectors, never another
- * exp (DESIGN.md 6.3). x = n ln 2 + r, |r| <= ln 2 / 2, e^x = 2^n e^r, e^r by its Taylor series
- * to r^7 (remainder under 6e-9 of it). Below -87.33 (the smallest normal number) it is exactly 0, above
- * 88 it stays e^88; NaN stays NaN. */
+ * exp is one formula for all lanes and all tails of a level: tails are partial vectors, never
+ * another exp (DESIGN.md 6.3). x = n ln 2 + r, |r| <= ln 2 / 2, e^x = 2^n e^r, e^r by its Taylor
+ * series to r^7 (remainder under 6e-9 of it). Below -87.33 (the smallest normal number) it is
+ * exactly 0, above 88 it stays e^88; NaN stays NaN. */
 #pragma once
 
 #include "core/kernel/quant.h"
@@ -16,17 +17,17 @@
 
 #define LANES_INLINE static inline __attribute__((always_inline, unused))
 
-#define EXP_LOW     (-87.33654f)
-#define EXP_HIGH    88.0f
-#define EXP_LOG2E   1.44269504f
-#define EXP_LN2_HI  0.693359375f      /* 9 bits: n times this is exact */
-#define EXP_LN2_LO  (-2.12194440e-4f) /* ln 2 less that */
-#define EXP_C2      0.5f
-#define EXP_C3      (1.0f / 6)
-#define EXP_C4      (1.0f / 24)
-#define EXP_C5      (1.0f / 120)
-#define EXP_C6      (1.0f / 720)
-#define EXP_C7      (1.0f / 5040)
+#define EXP_LOW    (-87.33654f)
+#define EXP_HIGH   88.0f
+#define EXP_LOG2E  1.44269504f
+#define EXP_LN2_HI 0.693359375f      /* 9 bits: n times this is exact */
+#define EXP_LN2_LO (-2.12194440e-4f) /* ln 2 less that */
+#define EXP_C2     0.5f
+#define EXP_C3     (1.0f / 6)
+#define EXP_C4     (1.0f / 24)
+#define EXP_C5     (1.0f / 120)
+#define EXP_C6     (1.0f / 720)
+#define EXP_C7     (1.0f / 5040)
 
 /* ---- scalar: a vector of one; runs anywhere ---- */
 
@@ -92,8 +93,8 @@ LANES_INLINE float exp_scalar(float x)
 
 enum { N_avx2 = 8 };
 typedef __m256 lanes_avx2;
-#define TARGET_avx2  __attribute__((target("avx2,fma,f16c")))
-#define LANES_AVX2   LANES_INLINE TARGET_avx2
+#define TARGET_avx2 __attribute__((target("avx2,fma,f16c")))
+#define LANES_AVX2  LANES_INLINE TARGET_avx2
 
 LANES_AVX2 __m256i first_avx2(uint32_t n) /* all ones in lanes below n */
 {
@@ -177,9 +178,8 @@ LANES_AVX2 __m256 exp_avx2(__m256 x)
 
 enum { N_avx512 = 16 };
 typedef __m512 lanes_avx512;
-#define TARGET_avx512 \
-    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")))
-#define LANES_AVX512 LANES_INLINE TARGET_avx512
+#define TARGET_avx512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")))
+#define LANES_AVX512  LANES_INLINE TARGET_avx512
 
 LANES_AVX512 __mmask16 first_avx512(uint32_t n)
 {

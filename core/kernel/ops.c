@@ -1,4 +1,5 @@
-/* [kernel] norms, activations, rotation: the variants of every CPU level and the choice among them. */
+/* [kernel] norms, activations, rotation: the variants of every CPU level and the choice among
+ * them. */
 #include "core/kernel/ops.h"
 
 #include "core/kernel/cpu.h"
@@ -73,10 +74,7 @@ void ops_scale(const float *x, float factor, float *out, size_t n)
     ops()->scale(x, factor, out, n);
 }
 
-void ops_silu(const float *x, const float *up, float *out, size_t n)
-{
-    ops()->silu(x, up, out, n);
-}
+void ops_silu(const float *x, const float *up, float *out, size_t n) { ops()->silu(x, up, out, n); }
 
 void ops_gelu_tanh(const float *x, const float *up, float *out, size_t n)
 {
@@ -92,7 +90,7 @@ void ops_from_half(const uint16_t *x, float *out, size_t n) { ops()->from_half(x
 /* Few enough values that one variant serves all levels. */
 void ops_rope_pairs(float *x, const float *turn, uint32_t n_pairs)
 {
-    for (uint32_t i = 0; i < n_pairs; i++) {
+    for (size_t i = 0; i < n_pairs; i++) {
         float a = x[2 * i], b = x[2 * i + 1], c = turn[2 * i], s = turn[2 * i + 1];
         x[2 * i] = a * c - b * s;
         x[2 * i + 1] = a * s + b * c;
@@ -101,7 +99,7 @@ void ops_rope_pairs(float *x, const float *turn, uint32_t n_pairs)
 
 void ops_rope_turn(float *turn, uint32_t pos, const double *freq, uint32_t n_pairs)
 {
-    for (uint32_t i = 0; i < n_pairs; i++) {
+    for (size_t i = 0; i < n_pairs; i++) {
         double angle = pos * freq[i];
         turn[2 * i] = (float)cos(angle);
         turn[2 * i + 1] = (float)sin(angle);

@@ -1,13 +1,14 @@
-/* Element-wise and row-wise operations on floats: norms, activations, rotation, sums. They know
- * pointers and sizes only. Every function has a variant per CPU level (cpu.h); within a level a row's
- * result depends on nothing but the row. ANY_THREAD: pure functions of their arguments. */
+/* [kernel] Element-wise and row-wise operations on floats: norms, activations, rotation, sums.
+ * They know pointers and sizes only. Every function has a variant per CPU level (cpu.h); within a
+ * level a row's result depends on nothing but the row. ANY_THREAD: pure functions of their
+ * arguments. */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* LayerNorm (Ba et al. 2016): y = (x - mean) / sqrt(var + eps) * gain + bias; var is the mean square
- * distance from the mean. bias may be NULL; y may be x. All [n]. */
+/* LayerNorm (Ba et al. 2016): y = (x - mean) / sqrt(var + eps) * gain + bias; var is the mean
+ * square distance from the mean. bias may be NULL; y may be x. All [n]. */
 void ops_layer_norm(const float *x, const float *gain, const float *bias, float eps, float *y,
                     uint32_t n);
 
@@ -26,12 +27,12 @@ void ops_gelu_tanh(const float *x, const float *up, float *out, size_t n);
 /* y = e^x as attention weighs with it (lanes.h). */
 void ops_exp(const float *x, float *y, size_t n);
 
-/* Rotary position (Su et al. 2021), adjacent pairs: (x[2i], x[2i+1]) turned by the angle whose cosine
- * and sine are turn[2i], turn[2i+1]. In place. */
+/* Rotary position (Su et al. 2021), adjacent pairs: (x[2i], x[2i+1]) turned by the angle whose
+ * cosine and sine are turn[2i], turn[2i+1]. In place. */
 void ops_rope_pairs(float *x, const float *turn, uint32_t n_pairs);
 
-/* The cosines and sines of position pos: angle i is pos * freq[i]. turn [2 * n_pairs]. In double: at
- * position 100,000 a float angle is off by 0.004. */
+/* The cosines and sines of position pos: angle i is pos * freq[i]. turn [2 * n_pairs]. In double:
+ * at position 100,000 a float angle is off by 0.004. */
 void ops_rope_turn(float *turn, uint32_t pos, const double *freq, uint32_t n_pairs);
 
 /* out = factor * x */

@@ -1,6 +1,7 @@
-/* An architecture is data: which norm and where, which position, which activation. Stages ask these
- * questions and never for a model's name. A family without a new property is one row in arch.def
- * and one file; a new property is first a value here and a branch in one stage. ANY_THREAD: const. */
+/* [arch] An architecture is data: which norm and where, which position, which activation. Stages
+ * ask these questions and never for a model's name. A family without a new property is one row in
+ * arch.def and one file; a new property is first a value here and a branch in one stage.
+ * ANY_THREAD: const. */
 #pragma once
 
 #include <stddef.h>

@@ -1,9 +1,9 @@
-/* [09 attention] each row looks back over its timeline and gathers the values whose keys fit its query.
+/* [09 attention] each row looks back and gathers the values whose keys fit its query.
  *
- * o = softmax(q K^T / sqrt(head_dim)) V over the keys of positions 0 .. pos, its own among them: the
- * causal mask (Vaswani et al. 2017, 3.2.1). q [head_dim], K and V [pos + 1, head_dim], per head; o goes
- * to ctx [n, n_heads * head_dim]. First k, turned, and v are written into their page, rounded to the
- * KV type; attention reads pages only, also for rows of this batch.
+ * o = softmax(q K^T / sqrt(head_dim)) V over the keys of positions 0 .. pos, its own among them:
+ * the causal mask (Vaswani et al. 2017, 3.2.1). q [head_dim], K and V [pos + 1, head_dim], per
+ * head; o goes to ctx [n, n_heads * head_dim]. First k, turned, and v are written into their
+ * page, rounded to the KV type; attention reads pages only, also for rows of this batch.
  *
  * Splits of the keys lie at absolute positions and are joined in order, whoever computes them, so
  * that prefill and decode, alone or in company, on any number of workers, do the same sums. */
@@ -69,8 +69,8 @@ static void store(const struct step *s, uint32_t layer, uint32_t r, uint32_t kv_
     }
 }
 
-/* The whole batch's keys and values, before anyone reads them. KV heads first, so that workers write
- * far from each other. */
+/* The whole batch's keys and values, before anyone reads them. KV heads first, so that workers
+ * write far from each other. */
 static void store_all(const struct step *s, uint32_t layer)
 {
     uint32_t begin, end, n_rows = s->batch->n_rows;
@@ -91,9 +91,17 @@ static struct attention queries(const struct step *s, const struct unit *u, uint
             turn(s, r, q_of(s, r, kv_head * group + g), 1 / sqrtf((float)h->head_dim),
                  c->q + (size_t)n * h->head_dim);
     return (struct attention){
-        .n_q = n, .head_dim = h->head_dim, .page_tokens = s->kv->geometry.page_tokens,
-        .q = c->q, .n_keys = c->n_keys, .s = c->s, .m = c->m, .l = c->l, .decay = c->decay,
-        .o = c->o, .floats = c->floats,
+        .n_q = n,
+        .head_dim = h->head_dim,
+        .page_tokens = s->kv->geometry.page_tokens,
+        .q = c->q,
+        .n_keys = c->n_keys,
+        .s = c->s,
+        .m = c->m,
+        .l = c->l,
+        .decay = c->decay,
+        .o = c->o,
+        .floats = c->floats,
     };
 }
 
@@ -113,8 +121,8 @@ static void attend_split(const struct step *s, const struct unit *u, const struc
             seen += s->scratch->n_keys[q];
         }
         uint32_t at = row->seq->pages[page];
-        attention_page(a, kv_page_k(s->kv, at, layer, kv_head), kv_page_v(s->kv, at, layer, kv_head),
-                       s->kv->geometry.type == KV_F16);
+        attention_page(a, kv_page_k(s->kv, at, layer, kv_head),
+                       kv_page_v(s->kv, at, layer, kv_head), s->kv->geometry.type == KV_F16);
     }
     if (layer == 0 && kv_head == 0)
         atomic_fetch_add_explicit(&s->m->scores, seen / group, memory_order_relaxed);
@@ -129,7 +137,7 @@ static void keep_part(const struct step *s, const struct unit *u, const struct a
     uint32_t group = group_of(h);
     for (uint32_t q = 0; q < a->n_q; q++) {
         size_t part = (size_t)p->part[u->row + q / group] + u->split_begin;
-        size_t at = part * h->n_heads + kv_head * group + q % group;
+        size_t at = part * h->n_heads + (size_t)kv_head * group + q % group;
         p->part_ml[2 * at] = a->m[q];
         p->part_ml[2 * at + 1] = a->l[q];
         memcpy(p->part_o + at * h->head_dim, a->o + (size_t)q * h->head_dim,
@@ -152,11 +160,12 @@ static void attend_whole(const struct step *s, const struct unit *u, const struc
     for (uint32_t split = u->split_begin; split < u->split_end; split++) {
         attend_split(s, u, a, layer, kv_head, split);
         for (uint32_t q = 0; q < a->n_q; q++)
-            attention_join(&c->all_m[q], &c->all_l[q], c->all_o + (size_t)q * dim, a->m[q],
-                           a->l[q], a->o + (size_t)q * dim, dim);
+            attention_join(&c->all_m[q], &c->all_l[q], c->all_o + (size_t)q * dim, a->m[q], a->l[q],
+                           a->o + (size_t)q * dim, dim);
     }
     for (uint32_t q = 0; q < a->n_q; q++) {
-        size_t head = (size_t)(u->row + q / group) * h->n_heads + kv_head * group + q % group;
+        size_t head =
+            (size_t)(u->row + q / group) * h->n_heads + (size_t)kv_head * group + q % group;
         attention_end(c->all_l[q], c->all_o + (size_t)q * dim, s->a->ctx + head * dim, dim);
     }
 }

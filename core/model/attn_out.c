@@ -1,4 +1,5 @@
-/* [10 attn_out] mixes what the heads brought, each from its own subspace, back into the stream's space.
+/* [10 attn_out] mixes what the heads brought, each from its own subspace, back into the stream's
+ * space.
  *
  * y = concat(o_1 .. o_heads) WO^T + bo (Vaswani et al. 2017, 3.2.2). ctx [n, n_heads * head_dim],
  * WO [dim, n_heads * head_dim], y [n, dim]. */

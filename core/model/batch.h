@@ -1,5 +1,5 @@
-/* A batch: the rows of one forward pass. A row is one token of one timeline at one position; prefill
- * gives a timeline many rows, decode one; the code is the same. */
+/* [12 block] A batch: the rows of one forward pass. A row is one token of one timeline at one
+ * position; prefill gives a timeline many rows, decode one; the code is the same. */
 #pragma once
 
 #include "core/kv/seq.h"

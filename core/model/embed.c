@@ -1,9 +1,9 @@
 /* [06 embed] a token's row of the embedding matrix, and where it stands.
  *
- * The embedding matrix E [n_vocab, dim] has a vector for each token: the meaning it brings before any
- * context. Attention alone is blind to order, so the position comes in here: learned vectors P
- * [n_ctx, dim] are added, x = E[token] + P[pos] (Radford et al. 2019), or the angles are made by
- * which stage [09] turns q and k: pos * theta^(-2i / rope_dims) (Su et al. 2021). */
+ * The embedding matrix E [n_vocab, dim] has a vector for each token: the meaning it brings before
+ * any context. Attention alone is blind to order, so the position comes in here: learned vectors
+ * P [n_ctx, dim] are added, x = E[token] + P[pos] (Radford et al. 2019), or the angles are made
+ * by which stage [09] turns q and k: pos * theta^(-2i / rope_dims) (Su et al. 2021). */
 #include "core/kernel/ops.h"
 #include "core/model/stages.h"
 

@@ -7,10 +7,10 @@
 #include <string.h>
 
 enum {
-    SOLO_ROWS = 4,       /* up to these a batch is run solo (stages.h) */
-    SPLIT_TOKENS = 256,  /* keys of a split, in whole pages: never by rows or workers */
-    LEAST_SPLIT = 128,   /* what is left of that with any page size */
-    UNIT_QUERIES = 48,   /* rows of a unit times heads of a group, at least one row */
+    SOLO_ROWS = 4,      /* up to these a batch is run solo (stages.h) */
+    SPLIT_TOKENS = 256, /* keys of a split, in whole pages: never by rows or workers */
+    LEAST_SPLIT = 128,  /* what is left of that with any page size */
+    UNIT_QUERIES = 48,  /* rows of a unit times heads of a group, at least one row */
     MAX_PAGE_TOKENS = 256,
 };
 
@@ -226,7 +226,11 @@ void plan_batch(struct model *m, const struct batch *b, const struct kv_pool *kv
 struct step step_begin(struct model *m, const struct worker *worker, const struct batch *batch,
                        const struct kv_pool *kv)
 {
-    return (struct step){m,  worker, batch, kv, m->plan.solo ? &m->own[worker->id] : &m->act,
+    return (struct step){m,
+                         worker,
+                         batch,
+                         kv,
+                         m->plan.solo ? &m->own[worker->id] : &m->act,
                          &m->scratch[worker->id]};
 }
 
@@ -244,7 +248,8 @@ void step_share(const struct step *s)
         worker_barrier(s->worker);
 }
 
-void stack_run(const struct step *s, const struct stack *w, const float *in, uint32_t n_rows, float *y)
+void stack_run(const struct step *s, const struct stack *w, const float *in, uint32_t n_rows,
+               float *y)
 {
     struct matmul_input x = {.x = in,
                              .n_rows = n_rows,

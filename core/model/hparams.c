@@ -1,4 +1,5 @@
-/* [load] shapes of a model from its file's keys, and the refusal of what would be computed wrongly. */
+/* [load] shapes of a model from its file's keys, and the refusal of what would be computed
+ * wrongly. */
 #include "core/model/hparams.h"
 
 #include "core/model/arch.h"
@@ -82,11 +83,20 @@ static const struct {
 static int number_of(const struct meta *m, double *v)
 {
     switch (m->type) {
-    case META_UINT: *v = (double)m->u; return 0;
-    case META_INT: *v = (double)m->i; return 0;
-    case META_FLOAT: *v = m->f; return 0;
-    case META_BOOL: *v = m->b; return 0;
-    default: return -1;
+    case META_UINT:
+        *v = (double)m->u;
+        return 0;
+    case META_INT:
+        *v = (double)m->i;
+        return 0;
+    case META_FLOAT:
+        *v = m->f;
+        return 0;
+    case META_BOOL:
+        *v = m->b;
+        return 0;
+    default:
+        return -1;
     }
 }
 
@@ -170,8 +180,8 @@ static int read_heads(const struct reader *r, struct hparams *h)
         read_uint_or(r, "attention.value_length", MAX_HEAD_DIM, h->head_dim, &v_dim))
         return -1;
     if (h->head_dim < 1 || h->head_dim > MAX_HEAD_DIM)
-        return error_set(r->err, ERR_FORMAT, "heads of %u values, allowed are 1 to %u",
-                         h->head_dim, (uint32_t)MAX_HEAD_DIM);
+        return error_set(r->err, ERR_FORMAT, "heads of %u values, allowed are 1 to %u", h->head_dim,
+                         (uint32_t)MAX_HEAD_DIM);
     if (v_dim != h->head_dim)
         return error_set(r->err, ERR_UNSUPPORTED,
                          "key %s is %u, keys have %u values: they must be the same",
@@ -215,22 +225,25 @@ static int read_vocab(const struct reader *r, struct hparams *h)
     return 0;
 }
 
-static int find_arch(struct reader *r)
+static const struct arch *find_arch(const struct reader *r)
 {
     char known[256] = "";
     const char *s;
     size_t n;
-    if (!meta_str(r->c, "general.architecture", &s, &n))
-        return error_set(r->err, ERR_FORMAT, "no key general.architecture");
-    r->arch = arch_find(s, n);
-    if (r->arch)
-        return 0;
+    if (!meta_str(r->c, "general.architecture", &s, &n)) {
+        error_set(r->err, ERR_FORMAT, "no key general.architecture");
+        return NULL;
+    }
+    const struct arch *found = arch_find(s, n);
+    if (found)
+        return found;
     for (int i = 0; i < ARCH_COUNT; i++) {
         size_t at = strlen(known);
         snprintf(known + at, sizeof(known) - at, "%s%s", i ? ", " : "", arch_table[i]->id);
     }
-    return error_set(r->err, ERR_UNSUPPORTED, "unknown architecture \"%.*s\", known are %s",
-                     (int)(n < 64 ? n : 64), s, known);
+    error_set(r->err, ERR_UNSUPPORTED, "unknown architecture \"%.*s\", known are %s",
+              (int)(n < 64 ? n : 64), s, known);
+    return NULL;
 }
 
 int hparams_read(struct hparams *h, const struct checkpoint *c, struct error *err)
@@ -238,9 +251,9 @@ int hparams_read(struct hparams *h, const struct checkpoint *c, struct error *er
     struct reader r = {.c = c, .err = err};
     struct hparams read = {0};
     char key[MAX_KEY];
-    if (find_arch(&r))
+    read.arch = r.arch = find_arch(&r);
+    if (!r.arch)
         return -1;
-    read.arch = r.arch;
     if (refuse_numbers(&r) || read_uint(&r, "block_count", MAX_LAYERS, &read.n_layers) ||
         read_uint(&r, "embedding_length", MAX_DIM, &read.dim) ||
         read_uint(&r, "feed_forward_length", MAX_DIM, &read.ff_dim) ||

@@ -1,4 +1,5 @@
-/* Shapes of a model, read from its file and checked (hparams.c). A stage asks these, never the file. */
+/* [load] Shapes of a model, read from its file and checked (hparams.c). A stage asks these, never
+ * the file. */
 #pragma once
 
 #include "core/base/error.h"

@@ -1,8 +1,9 @@
-/* [13 lm_head] how well each token of the vocabulary would come next: one number each, the logits.
+/* [13 lm_head] how well each token of the vocabulary would come next: the logits.
  *
- * logits = norm(x) W^T + b. x [n, dim], W [n_vocab, dim], logits [n_logits, n_vocab]. W is often the
- * embedding matrix itself (tied: Press and Wolf 2017): then a token is likely where its own vector
- * points the way x points. Only for rows whose logits are wanted: W is the largest matrix there is. */
+ * logits = norm(x) W^T + b. x [n, dim], W [n_vocab, dim], logits [n_logits, n_vocab]. W is often
+ * the embedding matrix itself (tied: Press and Wolf 2017): then a token is likely where its own
+ * vector points the way x points. Only for rows whose logits are wanted: W is the largest matrix
+ * there is. */
 #include "core/model/stages.h"
 
 void lm_head(const struct step *s, float *logits)

@@ -1,5 +1,6 @@
-/* The transformer: weights packed for this machine, and one function that runs a batch through it.
- * Owner: engine.c (or tool.c). model_forward: ON_ENGINE, uses all workers; nothing is allocated in it. */
+/* [12 block] The transformer: weights packed for this machine, and one function that runs a batch
+ * through it. Owner: engine.c (or tool.c). model_forward: ON_ENGINE, uses all workers; nothing is
+ * allocated in it. */
 #pragma once
 
 #include "core/base/error.h"
@@ -26,8 +27,8 @@ struct model_options {
     _Atomic uint64_t *heartbeat; /* NULL, or: raised after every tensor loaded and layer computed */
 };
 
-/* Packs the weights of c; the mapping of each tensor is let go as it is packed. The checkpoint may be
- * closed after. Errors name the tensor or key. */
+/* Packs the weights of c; the mapping of each tensor is let go as it is packed. The checkpoint
+ * may be closed after. Errors name the tensor or key. */
 struct model *model_open(const struct checkpoint *c, const struct hparams *h,
                          const struct model_options *options, struct workers *workers,
                          struct error *err);

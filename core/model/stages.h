@@ -1,10 +1,12 @@
-/* What flows between the stages [06] to [13], and their functions. Private to core/model and its tests.
+/* [12 block] What flows between the stages [06] to [13], and their functions. Private to
+ * core/model and its tests.
  *
- * Every worker runs every stage over the same batch (SPMD). Row-wise work (embedding, norms, activations,
- * quantising) is shared out by rows; matrix products by panels of output; attention by units of (rows,
- * KV head, split of the keys). They meet at barriers. A batch of few rows is run `solo`: each worker
- * keeps the residual stream and does the row-wise work for itself, which takes as long as waiting for
- * another to do it and spares the barrier. The bits are the same either way (DESIGN.md 6.3). */
+ * Every worker runs every stage over the same batch (SPMD). Row-wise work (embedding, norms,
+ * activations, quantising) is shared out by rows; matrix products by panels of output; attention
+ * by units of (rows, KV head, split of the keys). They meet at barriers. A batch of few rows is
+ * run `solo`: each worker keeps the residual stream and does the row-wise work for itself, which
+ * takes as long as waiting for another to do it and spares the barrier. The bits are the same
+ * either way (DESIGN.md 6.3). */
 #pragma once
 
 #include "core/base/workers.h"
@@ -31,7 +33,7 @@ struct norm {
 struct stack {
     struct matrix w[3];
     uint32_t n;
-    uint32_t n_out; /* of all */
+    uint32_t n_out;    /* of all */
     const float *bias; /* [n_out] or NULL */
     bool quantised;    /* one of them reads integers */
     bool fine;         /* reads 16 bits where activations are int8 (stack_activations) */
@@ -53,7 +55,7 @@ struct layer {
 struct weights {
     struct matrix embed;    /* [n_vocab, dim] */
     struct matrix position; /* [n_ctx, dim], or none */
-    struct layer *layers;  /* [n_layers] */
+    struct layer *layers;   /* [n_layers] */
     struct norm output_norm;
     struct stack head; /* [n_vocab, dim]; tied: embed's matrix with a bias of its own */
     bool tied;
@@ -63,7 +65,7 @@ struct weights {
 
 struct weights_options {
     struct workers *workers;
-    atomic_bool *stop;           /* as model_options */
+    atomic_bool *stop; /* as model_options */
     _Atomic uint64_t *heartbeat;
 };
 
@@ -71,7 +73,8 @@ int weights_open(struct weights *w, const struct checkpoint *c, const struct hpa
                  const struct weights_options *options, struct error *err);
 void weights_close(struct weights *w, const struct hparams *h);
 
-/* Bytes of all panels and vectors; 0 where the tensors do not fit the shapes (weights_open says why). */
+/* Bytes of all panels and vectors; 0 where the tensors do not fit the shapes (weights_open says
+ * why). */
 uint64_t weights_bytes(const struct checkpoint *c, const struct hparams *h);
 bool weights_all_float(const struct weights *w, const struct hparams *h);
 
@@ -93,8 +96,8 @@ struct act {
 
 /* A worker's own room for one unit of attention (kernel/attention.h). */
 struct scratch {
-    float *q, *o, *all_o; /* [queries, head_dim] */
-    float *s;             /* [queries, page_tokens] */
+    float *q, *o, *all_o;                 /* [queries, head_dim] */
+    float *s;                             /* [queries, page_tokens] */
     float *m, *l, *decay, *all_m, *all_l; /* [queries] */
     uint32_t *n_keys;                     /* [queries] */
     float *floats;                        /* [page_tokens, head_dim] */
@@ -111,12 +114,12 @@ struct unit {
 struct plan {
     struct unit *units; /* [n_units], taken from the last to the first, with each KV head */
     uint32_t n_units, cap_units;
-    int64_t *part;    /* [max_rows]: first of a row's parts, or -1: ctx is written at once */
+    int64_t *part; /* [max_rows]: first of a row's parts, or -1: ctx is written at once */
     uint32_t n_parts, cap_parts;
-    float *part_o;    /* [cap_parts, n_heads, head_dim] */
-    float *part_ml;   /* [cap_parts, n_heads, 2] */
-    atomic_uint *next; /* [n_layers]: units taken so far */
-    uint32_t *wanted; /* [max_rows]: rows whose logits are wanted */
+    float *part_o;        /* [cap_parts, n_heads, head_dim] */
+    float *part_ml;       /* [cap_parts, n_heads, 2] */
+    atomic_uint *next;    /* [n_layers]: units taken so far */
+    uint32_t *wanted;     /* [max_rows]: rows whose logits are wanted */
     uint32_t split_pages; /* of a split: fixed by the page size */
     bool store_first;     /* keys are read by other units than the one that could store them */
     bool solo;
@@ -127,10 +130,10 @@ struct model {
     struct weights w;
     enum activations activations;
     uint32_t max_rows, max_context, n_workers;
-    double *freq; /* [rope_dims / 2]: angle per position */
-    struct act act;           /* of all workers */
-    struct act *own;          /* [n_workers]: for solo */
-    struct scratch *scratch;  /* [n_workers] */
+    double *freq;            /* [rope_dims / 2]: angle per position */
+    struct act act;          /* of all workers */
+    struct act *own;         /* [n_workers]: for solo */
+    struct scratch *scratch; /* [n_workers] */
     struct plan plan;
     uint8_t *memory; /* all buffers above */
     size_t memory_bytes;
@@ -142,10 +145,10 @@ struct model {
  * they would be. */
 size_t model_layout(struct model *m, uint8_t *base);
 
-/* What a stack reads. With int8 the inputs of Q, K, V, of the MLP's second matrix and of the LM head,
- * which a rounding error hurts most, have 16 bits all the same: free in decode, which waits for
- * memory. SmolLM2-135M Q4_1, four texts, against float64: KL of the last row up to 0.005 (0.020
- * without), mean negative log-likelihood within 0.6 % (3.8 %). */
+/* What a stack reads. With int8 the inputs of Q, K, V, of the MLP's second matrix and of the LM
+ * head, which a rounding error hurts most, have 16 bits all the same: free in decode, which waits
+ * for memory. SmolLM2-135M Q4_1, four texts, against float64: KL of the last row up to 0.005
+ * (0.020 without), mean negative log-likelihood within 0.6 % (3.8 %). */
 enum activations stack_activations(const struct model *m, bool fine);
 
 int model_buffers_open(struct model *m, struct error *err);
@@ -175,17 +178,18 @@ void step_rows(const struct step *s, uint32_t n, uint32_t *begin, uint32_t *end)
 void step_share(const struct step *s);
 
 /* in [n_rows, n_in] -> y [n_rows, stack.n_out]: quantises, shares, multiplies, meets. */
-void stack_run(const struct step *s, const struct stack *w, const float *in, uint32_t n_rows, float *y);
+void stack_run(const struct step *s, const struct stack *w, const float *in, uint32_t n_rows,
+               float *y);
 
 /* ---- the stages, in order ---- */
 
-void embed_rows(const struct step *s);                                  /* tokens -> x, turn */
+void embed_rows(const struct step *s); /* tokens -> x, turn */
 void norm_row(const struct model *m, const struct norm *w, const float *x, float *y); /* [dim] */
-void norm_apply(const struct step *s, const struct norm *w);            /* x -> h */
-void qkv_project(const struct step *s, const struct layer *w);          /* h -> qkv */
-void attention_apply(const struct step *s, uint32_t layer);             /* qkv, pages -> ctx */
-void attn_out_project(const struct step *s, const struct layer *w);     /* ctx -> y */
-void mlp_forward(const struct step *s, const struct layer *w);          /* h -> y */
-void block_join(const struct step *s, const struct branch *w);          /* x += y */
+void norm_apply(const struct step *s, const struct norm *w);                          /* x -> h */
+void qkv_project(const struct step *s, const struct layer *w);                        /* h -> qkv */
+void attention_apply(const struct step *s, uint32_t layer);         /* qkv, pages -> ctx */
+void attn_out_project(const struct step *s, const struct layer *w); /* ctx -> y */
+void mlp_forward(const struct step *s, const struct layer *w);      /* h -> y */
+void block_join(const struct step *s, const struct branch *w);      /* x += y */
 void block_forward(const struct step *s, uint32_t layer);
-void lm_head(const struct step *s, float *logits);                      /* x -> logits */
+void lm_head(const struct step *s, float *logits); /* x -> logits */

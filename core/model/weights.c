@@ -59,11 +59,30 @@ struct list {
 
 enum need { OPTIONAL, REQUIRED };
 
+struct shape {
+    uint32_t n_out, n_in; /* n_in 0: a vector */
+};
+
 /* ---- the list ---- */
+
+static int check_shape(const struct tensor *t, struct shape shape, struct error *err)
+{
+    uint32_t n_out = shape.n_out, n_in = shape.n_in;
+    if (n_in == 0 && (t->n_dims != 1 || t->dims[0] != n_out))
+        return error_set(err, ERR_FORMAT,
+                         "tensor %s is [%" PRIu64 "] of %u dimensions, wanted [%u]", t->name,
+                         t->dims[0], t->n_dims, n_out);
+    if (n_in != 0 && (t->n_dims != 2 || t->dims[0] != n_out || t->dims[1] != n_in))
+        return error_set(
+            err, ERR_FORMAT,
+            "tensor %s is [%" PRIu64 ", %" PRIu64 "] of %u dimensions, wanted [%u, %u]", t->name,
+            t->dims[0], t->n_dims > 1 ? t->dims[1] : 1, t->n_dims, n_out, n_in);
+    return 0;
+}
 
 /* Marks a tensor of wanted shape (n_in 0: a vector of n_out); NULL in *found where it is absent. */
 static int find(struct list *l, enum name id, uint32_t layer, const char *suffix, enum need need,
-                uint32_t n_out, uint32_t n_in, const struct tensor **found)
+                struct shape shape, const struct tensor **found)
 {
     char name[64];
     if (names[id].layer)
@@ -73,24 +92,16 @@ static int find(struct list *l, enum name id, uint32_t layer, const char *suffix
     const struct tensor *t = *found = tensor_find(l->c, name);
     if (!t)
         return need == OPTIONAL ? 0 : error_set(l->err, ERR_FORMAT, "no tensor %s", name);
-    if (n_in == 0 && (t->n_dims != 1 || t->dims[0] != n_out))
-        return error_set(l->err, ERR_FORMAT,
-                         "tensor %s is [%" PRIu64 "] of %u dimensions, wanted [%u]", name,
-                         t->dims[0], t->n_dims, n_out);
-    if (n_in != 0 && (t->n_dims != 2 || t->dims[0] != n_out || t->dims[1] != n_in))
-        return error_set(l->err, ERR_FORMAT,
-                         "tensor %s is [%" PRIu64 ", %" PRIu64 "] of %u dimensions, wanted [%u, %u]",
-                         name, t->dims[0], t->n_dims > 1 ? t->dims[1] : 1, t->n_dims, n_out, n_in);
     for (uint32_t i = 0; i < checkpoint_n_tensors(l->c); i++)
         if (checkpoint_tensor(l->c, i) == t)
             l->used[i] = true;
-    return 0;
+    return check_shape(t, shape, l->err);
 }
 
 static size_t add_floats(struct list *l, uint32_t n)
 {
     size_t at = l->n_floats;
-    l->n_floats += (n + 15) / 16 * 16;
+    l->n_floats += ((size_t)n + 15) / 16 * 16;
     return at;
 }
 
@@ -116,7 +127,7 @@ static int list_matrix(struct list *l, enum name id, uint32_t n_out, uint32_t n_
                        struct matrix *w)
 {
     const struct tensor *t;
-    if (find(l, id, 0, "weight", REQUIRED, n_out, n_in, &t))
+    if (find(l, id, 0, "weight", REQUIRED, (struct shape){n_out, n_in}, &t))
         return -1;
     add_room(l, w, t->type, n_out, n_in);
     add_rows(l, t, w, 0);
@@ -128,12 +139,12 @@ static int list_norm(struct list *l, enum name id, uint32_t layer, bool wanted, 
     const struct tensor *t;
     if (!wanted)
         return 0;
-    if (find(l, id, layer, "weight", REQUIRED, l->h->dim, 0, &t))
+    if (find(l, id, layer, "weight", REQUIRED, (struct shape){l->h->dim, 0}, &t))
         return -1;
     add_vector(l, t, &n->gain, add_floats(l, l->h->dim), 0);
     if (l->h->arch->norm != NORM_LAYER)
         return 0;
-    if (find(l, id, layer, "bias", OPTIONAL, l->h->dim, 0, &t))
+    if (find(l, id, layer, "bias", OPTIONAL, (struct shape){l->h->dim, 0}, &t))
         return -1;
     if (t)
         add_vector(l, t, &n->bias, add_floats(l, l->h->dim), 0);
@@ -156,7 +167,7 @@ static int list_biases(struct list *l, uint32_t layer, const struct part *parts,
     uint32_t at = 0;
     bool any = false;
     for (uint32_t i = 0; i < n_parts; i++) {
-        if (find(l, parts[i].id, layer, "bias", OPTIONAL, parts[i].n_out, 0, &t[i]))
+        if (find(l, parts[i].id, layer, "bias", OPTIONAL, (struct shape){parts[i].n_out, 0}, &t[i]))
             return -1;
         any = any || t[i];
     }
@@ -174,7 +185,8 @@ static int list_stack(struct list *l, uint32_t layer, const struct part *parts, 
     bool together = true;
     uint32_t at = 0;
     for (uint32_t i = 0; i < n_parts; i++) {
-        if (find(l, parts[i].id, layer, "weight", REQUIRED, parts[i].n_out, n_in, &t[i]))
+        if (find(l, parts[i].id, layer, "weight", REQUIRED, (struct shape){parts[i].n_out, n_in},
+                 &t[i]))
             return -1;
         together = together && t[i]->type == t[0]->type && s->n_out % PANEL_ROWS == 0;
         s->quantised = s->quantised || !floats(t[i]->type);
@@ -198,9 +210,10 @@ static int list_qkv(struct list *l, uint32_t layer, struct stack *s)
     const struct part fused[] = {{NAME_attn_qkv, q + 2 * kv}};
     const struct part apart[] = {{NAME_attn_q, q}, {NAME_attn_k, kv}, {NAME_attn_v, kv}};
     const struct tensor *t;
-    if (find(l, NAME_attn_qkv, layer, "weight", OPTIONAL, q + 2 * kv, h->dim, &t))
+    if (find(l, NAME_attn_qkv, layer, "weight", OPTIONAL, (struct shape){q + 2 * kv, h->dim}, &t))
         return -1;
-    return t ? list_stack(l, layer, fused, 1, h->dim, s) : list_stack(l, layer, apart, 3, h->dim, s);
+    return t ? list_stack(l, layer, fused, 1, h->dim, s)
+             : list_stack(l, layer, apart, 3, h->dim, s);
 }
 
 static int list_layer(struct list *l, uint32_t i, struct layer *w)
@@ -235,7 +248,8 @@ static int list_head(struct list *l)
     const struct tensor *t;
     l->w->head.fine = true;
     bool may_tie = h->arch->flags & ARCH_TIED_LM_HEAD;
-    if (find(l, NAME_output, 0, "weight", may_tie ? OPTIONAL : REQUIRED, h->n_vocab, h->dim, &t))
+    if (find(l, NAME_output, 0, "weight", may_tie ? OPTIONAL : REQUIRED,
+             (struct shape){h->n_vocab, h->dim}, &t))
         return -1;
     if (t)
         return list_stack(l, 0, part, 1, h->dim, &l->w->head);

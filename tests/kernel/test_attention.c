@@ -1,5 +1,5 @@
-/* [kernel] attention.c: pages of keys and values at every CPU level against attention in double, and
- * bit for bit against themselves: one query or many, garbage behind the last key or none. */
+/* [kernel] attention.c: pages of keys and values at every CPU level against attention in double,
+ * and bit for bit against themselves: one query or many, garbage behind the last key or none. */
 #include "core/kernel/attention.h"
 #include "core/kernel/cpu.h"
 #include "core/kernel/ops.h"
@@ -19,7 +19,8 @@ enum { MAX_DIM = 129, MAX_PAGE = 256, MAX_Q = 23, N_PAGES = 3 };
 struct pages {
     bool half;
     uint32_t dim, page_tokens;
-    float *k[N_PAGES], *v[N_PAGES]; /* K [dim][page_tokens], V [page_tokens][dim], rounded if half */
+    float *k[N_PAGES],
+        *v[N_PAGES]; /* K [dim][page_tokens], V [page_tokens][dim], rounded if half */
     void *raw_k[N_PAGES], *raw_v[N_PAGES];
 };
 

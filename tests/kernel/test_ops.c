@@ -194,9 +194,9 @@ static void test_rope(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layer_norm), cmocka_unit_test(test_rms_norm),
+        cmocka_unit_test(test_layer_norm),  cmocka_unit_test(test_rms_norm),
         cmocka_unit_test(test_activations), cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_exp),        cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_exp),         cmocka_unit_test(test_rope),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,8 +3,8 @@
 #include "core/base/mem.h"
 #include "core/kernel/attention.h"
 #include "core/kernel/cpu.h"
-#include "core/model/stages.h"
 #include "core/kv/seq.h"
+#include "core/model/stages.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -26,9 +26,8 @@ static const double X[N][DIM] = {{1, .5, 1, 0}, {.5, 2, 0, 1}, {1, 1, .5, -.5}};
 static const double Q[N][HEAD] = {{2, .5}, {.5, 3}, {1.5, .5}};
 static const double K[N][HEAD] = {{.5, 2}, {3, .5}, {.5, 1.5}};
 static const double V[N][HEAD] = {{1.5, 1.5}, {2.5, 1}, {2, 2}};
-static const double S[N][N] = {{1.414214, 4.419417, 1.237437},
-                               {4.419417, 2.121320, 3.358757},
-                               {1.237437, 3.358757, 1.060660}};
+static const double S[N][N] = {
+    {1.414214, 4.419417, 1.237437}, {4.419417, 2.121320, 3.358757}, {1.237437, 3.358757, 1.060660}};
 static const double A[N][N] = {{1, 0, 0}, {.908719, .091281, 0}, {.098231, .819455, .082314}};
 static const double O[N][HEAD] = {{1.5, 1.5}, {1.591281, 1.454360}, {2.360612, 1.131429}};
 static const double NO_NORM[N][DIM] = {{2.5, 2, 2.5, 1.5},
@@ -110,9 +109,16 @@ static void fixture_open(struct fixture *f, enum norm_kind norm)
     struct error err;
     *f = (struct fixture){.arch = {.id = "worked", .norm = norm, .pos = POS_LEARNED},
                           .worker = {0, 1, NULL}};
-    f->m.h = (struct hparams){.arch = &f->arch, .n_layers = 1, .dim = DIM, .n_heads = 1,
-                              .n_kv_heads = 1, .head_dim = HEAD, .ff_dim = FF, .n_vocab = N,
-                              .n_ctx = N, .norm_eps = 1e-5F};
+    f->m.h = (struct hparams){.arch = &f->arch,
+                              .n_layers = 1,
+                              .dim = DIM,
+                              .n_heads = 1,
+                              .n_kv_heads = 1,
+                              .head_dim = HEAD,
+                              .ff_dim = FF,
+                              .n_vocab = N,
+                              .n_ctx = N,
+                              .norm_eps = 1e-5F};
     f->m.activations = ACTIVATIONS_FLOAT;
     f->m.max_rows = f->m.max_context = N;
     f->m.n_workers = 1;
@@ -368,9 +374,9 @@ static void test_rows_one_by_one(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_x_q_k_v),           cmocka_unit_test(test_s_a_o),
-        cmocka_unit_test(test_norms),             cmocka_unit_test(test_decode_is_prefill),
-        cmocka_unit_test(test_causality),         cmocka_unit_test(test_rows_one_by_one),
+        cmocka_unit_test(test_x_q_k_v),   cmocka_unit_test(test_s_a_o),
+        cmocka_unit_test(test_norms),     cmocka_unit_test(test_decode_is_prefill),
+        cmocka_unit_test(test_causality), cmocka_unit_test(test_rows_one_by_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

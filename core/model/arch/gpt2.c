@@ -1,4 +1,4 @@
-/* [arch] GPT-2 (Radford et al. 2019): LayerNorm before each branch, learned positions, plain MLP. */
+/* [arch] GPT-2 (Radford et al. 2019): LayerNorm first, learned positions, plain MLP, biases. */
 #include "core/model/arch.h"
 
 const struct arch arch_gpt2 = {
