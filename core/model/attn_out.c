@@ -1,8 +1,7 @@
-/* [10 attn_out] mixes what the heads brought, each from its own subspace, back into the stream's
- * space.
+/* [10 attn_out] mixes what the heads brought back into the space of the residual stream.
  *
- * y = concat(o_1 .. o_heads) WO^T + bo (Vaswani et al. 2017, 3.2.2). ctx [n, n_heads * head_dim],
- * WO [dim, n_heads * head_dim], y [n, dim]. */
+ * Each head worked in a subspace of its own: y = concat(o_1 .. o_heads) WO^T + bo (Vaswani et al.
+ * 2017, 3.2.2). ctx [n, n_heads * head_dim], WO [dim, n_heads * head_dim], y [n, dim]. */
 #include "core/model/stages.h"
 
 void attn_out_project(const struct step *s, const struct layer *w)

@@ -1,7 +1,6 @@
-/* [12 block] one layer: attention, then the MLP, each a branch whose result is added to the
- * stream.
+/* [12 block] one layer: attention, then the MLP, each a branch that adds to the residual stream.
  *
- * x [n, dim] is the residual stream: layers only ever add to it, so every one can read what all
+ * x [n, dim] is the stream: layers only ever add to it, so that every one can read what all
  * before it wrote (He et al. 2016). x += attention(norm(x)); x += mlp(norm(x)), with norms where
  * arch.h says. */
 #include "core/kernel/ops.h"

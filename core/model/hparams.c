@@ -1,5 +1,4 @@
-/* [load] shapes of a model from its file's keys, and the refusal of what would be computed
- * wrongly. */
+/* [load] shapes of a model from its file's keys; refuses what would be computed wrongly. */
 #include "core/model/hparams.h"
 
 #include "core/model/arch.h"
