@@ -15,6 +15,7 @@
 #include "server/linger.h"
 #include "server/listen.h"
 #include "server/loop.h"
+#include "server/options.h"
 #include "server/watch.h"
 
 #include <inttypes.h>
@@ -210,23 +211,10 @@ static void wake(void *arg)
 
 static ON_LOOP int start_engine(struct server *s, struct error *err)
 {
-    const struct config *c = s->config;
-    struct engine_options options = {
-        .model = c->model,
-        .threads = (uint32_t)c->threads,
-        .context = (uint32_t)c->context,
-        .max_running = (uint32_t)c->max_running,
-        .page_tokens = (uint32_t)c->page_tokens,
-        .prefill_chunk = (uint32_t)c->prefill_chunk,
-        .step_ms = (uint32_t)c->step_ms,
-        .kv_memory = c->kv_memory,
-        .kv_type = c->kv_type,
-        .activations = c->activations,
-        .blas = c->blas,
-        .sessions_auto_create = c->sessions_auto_create,
-        .wake = wake,
-        .wake_arg = s,
-    };
+    struct engine_options options;
+    options_engine(s->config, &options);
+    options.wake = wake;
+    options.wake_arg = s;
     s->beat_ms = uv_now(&s->loop);
     s->engine = engine_open(&options, err);
     return s->engine ? 0 : -1;
