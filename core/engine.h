@@ -153,7 +153,7 @@ enum session_state { SESSION_IDLE, SESSION_RUNNING };
 struct session_info {
     char id[SESSION_ID_MAX + 1];
     uint32_t tokens;
-    uint64_t bytes;                /* of KV held: tokens in its pages x kv_token_bytes */
+    uint64_t bytes; /* of KV held: tokens in pages, the last one's place too, x kv_token_bytes */
     double created_s, last_used_s; /* Unix time */
     enum session_state state;
 };

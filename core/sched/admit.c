@@ -25,7 +25,8 @@ static struct parts parts_of(const struct scheduler *s, const struct request *r)
         p.n_old = r->session->n_ids;
     }
     bool has = r->prompt.n && r->prompt.id[0] == s->o.bos;
-    p.bos = !p.n_old && r->params.add_bos && s->o.has_bos && !has;
+    bool wanted = r->params.add_bos || !r->prompt.n; /* the empty prompt is BOS alone */
+    p.bos = !p.n_old && wanted && s->o.has_bos && !has;
     p.n = (uint64_t)p.n_old + p.bos + r->prompt.n;
     return p;
 }
@@ -33,11 +34,9 @@ static struct parts parts_of(const struct scheduler *s, const struct request *r)
 static int check(const struct scheduler *s, const struct request *r, const struct parts *p,
                  struct error *err)
 {
-    if (!p->n && !s->o.has_bos)
+    if (!p->n)
         return error_set_field(err, ERR_INVALID, "prompt",
                                "the prompt is empty, and the model has no BOS token to begin with");
-    if (!p->n)
-        return error_set_field(err, ERR_INVALID, "prompt", "the prompt is empty");
     for (uint32_t i = 0; i < r->prompt.n; i++)
         if (r->prompt.id[i] >= s->o.n_vocab)
             return error_set_field(err, ERR_INVALID, "prompt",

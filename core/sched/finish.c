@@ -1,6 +1,5 @@
 /* [05 scheduler] the one way out of a request: finished, cancelled, late or failed. */
 #include "core/base/clock.h"
-#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/sched/scheduler.h"
 
@@ -75,16 +74,12 @@ ON_ENGINE static void leave_session(struct scheduler *s, struct request *r)
 void scheduler_finish(struct scheduler *s, struct request *r, enum finish_reason finish,
                       enum stop_type stop)
 {
-    char id[2 * REQUEST_ID_MAX];
     ASSERT(!r->finished);
     r->result.finish = finish;
     r->result.stop = stop;
     r->result.completion_tokens = atomic_load(&r->n_completion);
     fill_times(r);
     fill_tail(r);
-    if (stop == STOP_EOS && !r->result.completion_tokens)
-        log_line(LOG_WARN, "0 tokens: the model ended at once; a chat model expects \"messages\"",
-                 "id=%s", log_quote(r->params.id, id, sizeof(id)));
     if (finish == FINISH_CANCELLED)
         atomic_fetch_add(&s->books->requests_cancelled, 1);
     leave_lists(s, r);

@@ -13,8 +13,8 @@
 #include <stdint.h>
 
 enum {
-    RING_BYTES = 16384,   /* a power of 2 */
-    RING_TEXT_MAX = 2048, /* bytes of text in one record */
+    RING_BYTES = 16384,  /* a power of 2 */
+    RING_TEXT_MAX = 512, /* bytes of text in one record */
 };
 
 struct ring {

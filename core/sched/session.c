@@ -136,24 +136,22 @@ void session_leave(struct sessions *t, struct session *s, struct request *r)
     }
 }
 
-/* The page table of its running request, or what the cache still has. */
-static uint32_t tokens_held(const struct sessions *t, const struct session *s)
-{
-    const struct request *r = TAILQ_FIRST(&s->line);
-    if (r && r->state == STATE_RUNNING)
-        return r->seq.n_tokens;
-    return prefix_held(t->prefix, s->root, s->ids, s->n_ids);
-}
-
+/* Held is what is in the page table of its running request, or what the cache still has. The last
+ * token's keys and values are written when the next one is computed: its place is counted where all
+ * before it is held, so that a session that lost nothing has the bytes of its tokens. */
 static void describe(const struct sessions *t, const struct session *s, struct session_info *info)
 {
     const struct request *r = TAILQ_FIRST(&s->line);
-    *info =
-        (struct session_info){.tokens = r && r->state == STATE_RUNNING ? r->n_timeline : s->n_ids,
-                              .bytes = (uint64_t)tokens_held(t, s) * t->token_bytes,
-                              .created_s = s->created_s,
-                              .last_used_s = s->last_used_s,
-                              .state = r ? SESSION_RUNNING : SESSION_IDLE};
+    bool runs = r && r->state == STATE_RUNNING;
+    uint32_t n = runs ? r->n_timeline : s->n_ids;
+    uint32_t n_held = runs ? r->seq.n_tokens : prefix_held(t->prefix, s->root, s->ids, n);
+    if (n_held && n_held + 1 == n)
+        n_held = n;
+    *info = (struct session_info){.tokens = n,
+                                  .bytes = (uint64_t)n_held * t->token_bytes,
+                                  .created_s = s->created_s,
+                                  .last_used_s = s->last_used_s,
+                                  .state = r ? SESSION_RUNNING : SESSION_IDLE};
     memcpy(info->id, s->id, sizeof(info->id));
 }
 

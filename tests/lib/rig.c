@@ -94,7 +94,7 @@ void rig_open(struct rig *g, const struct rig_options *o)
     struct scheduler_options options = {.kv = g->kv,
                                         .ends = ends,
                                         .n_ends = 1,
-                                        .has_bos = true,
+                                        .has_bos = !o->no_bos,
                                         .bos = RIG_BOS,
                                         .n_vocab = RIG_VOCAB,
                                         .n_ctx = o->n_ctx ? o->n_ctx : 256,

@@ -22,7 +22,7 @@ struct rig {
 
 struct rig_options {
     uint32_t n_pages, n_ctx, max_running, prefill_chunk; /* 0: 64, 256, 8, by pace */
-    bool no_auto_create, ends;
+    bool no_auto_create, no_bos, ends;
 };
 
 /* What became of a request. */

@@ -4,6 +4,7 @@
 #include "core/engine.h"
 
 #include "core/base/log.h"
+#include "core/sched/ring.h"
 
 #include <errno.h>
 #include <semaphore.h>
@@ -29,6 +30,7 @@ struct answer {
     uint32_t id[TOKENS_MAX];
     float logprob[TOKENS_MAX];
     uint32_t n, n_started;
+    size_t n_texts_max; /* bytes of text with one token */
     bool done;
     struct request_result result;
 };
@@ -52,6 +54,8 @@ static void read_events(struct answer *a)
             assert_true(a->n < TOKENS_MAX);
             a->logprob[a->n] = event.choice.logprob;
             a->id[a->n++] = event.choice.id;
+            if (event.n_text > a->n_texts_max)
+                a->n_texts_max = event.n_text;
         }
         if (event.kind == EVENT_TOKEN || event.kind == EVENT_DONE)
             str_add(&a->text, event.text, event.n_text);
@@ -275,6 +279,32 @@ static void test_stops(void **state)
     close_engine();
 }
 
+/* More text held back than a record of the ring has room for: it leaves in pieces, in order. */
+static void test_much_text_at_once(void **state)
+{
+    (void)state;
+    static struct answer whole, a;
+    struct request_params p = {.max_tokens = 480, .add_bos = true, .ignore_eos = true};
+    open_ready(&(struct engine_options){0});
+    submit(&whole, p, "Once");
+    finish(&whole, 1);
+    size_t n_stop = whole.text.n - 100; /* all but its last character is found */
+    assert_true(n_stop > 700);
+    p.n_stops = 1;
+    p.stops = malloc(sizeof(*p.stops));
+    p.n_stop = malloc(sizeof(*p.n_stop));
+    p.stops[0] = strndup(str_text(&whole.text), n_stop);
+    p.n_stop[0] = n_stop;
+    p.stops[0][n_stop - 1] = '~';
+    submit(&a, p, "Once");
+    finish(&a, 1);
+    expect_same(&a, &whole);
+    assert_int_equal(a.n_texts_max, RING_TEXT_MAX);
+    drop(&a, 1);
+    drop(&whole, 1);
+    close_engine();
+}
+
 /* 256 at once: all get the answer that they get alone. */
 static void test_many(void **state)
 {
@@ -467,15 +497,11 @@ static void test_o1_close_at_any_time(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bits),
-        cmocka_unit_test(test_d1_seed),
-        cmocka_unit_test(test_stops),
-        cmocka_unit_test(test_many),
-        cmocka_unit_test(test_c10_at_random),
-        cmocka_unit_test(test_scores),
-        cmocka_unit_test(test_idle_costs_nothing),
-        cmocka_unit_test(test_no_model),
-        cmocka_unit_test(test_o1_close_at_any_time),
+        cmocka_unit_test(test_bits),     cmocka_unit_test(test_d1_seed),
+        cmocka_unit_test(test_stops),    cmocka_unit_test(test_much_text_at_once),
+        cmocka_unit_test(test_many),     cmocka_unit_test(test_c10_at_random),
+        cmocka_unit_test(test_scores),   cmocka_unit_test(test_idle_costs_nothing),
+        cmocka_unit_test(test_no_model), cmocka_unit_test(test_o1_close_at_any_time),
     };
     log_set_level(LOG_ERROR);
     thread_enter_loop();

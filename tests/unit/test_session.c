@@ -40,7 +40,7 @@ static void test_p1_sessions_continue(void **state)
     for (uint32_t i = 0; i < 2; i++) {
         assert_int_equal(c.infos[i].id[0], 'a' + i);
         assert_int_equal(c.infos[i].tokens, n[i]);
-        assert_int_equal(c.infos[i].bytes, (n[i] - 1) * kv_token_bytes(&g.kv->geometry));
+        assert_int_equal(c.infos[i].bytes, n[i] * kv_token_bytes(&g.kv->geometry));
         assert_int_equal(c.infos[i].state, SESSION_IDLE);
     }
     free(c.infos);
@@ -252,6 +252,36 @@ static void test_unknown_sessions(void **state)
     rig_close(&g);
 }
 
+/* P8: sessions are never dropped for room: the request that finds none is refused, and says why. */
+static void test_p8_no_room(void **state)
+{
+    (void)state;
+    struct rig g;
+    struct answer a;
+    uint32_t ids[20];
+    rig_fill(ids, 20, 1);
+    rig_open(&g, &(struct rig_options){0});
+    struct request_params p = {.max_tokens = 10, .cache = true, .session = "s"};
+    rig_submit(&g, &a, &p, ids, 20);
+    rig_run(&g, &a, 1);
+    uint64_t held = g.s.sessions.bytes;
+    assert_int_equal(held, 30 * sizeof(uint32_t));
+    g.s.sessions.bytes = SESSIONS_BYTES - 100;
+    rig_submit(&g, &a, &p, ids, 20);
+    rig_run(&g, &a, 1);
+    rig_expect_error(&a, ERR_NO_MEMORY,
+                     "no room for 60 tokens more: the sessions' timelines would take 268435596 "
+                     "bytes, at most 268435456; delete some");
+    struct session_command c = rig_command(&g, SESSION_FORK, "s", "t", -1);
+    assert_int_equal(c.err.code, ERR_NO_MEMORY);
+    g.s.sessions.bytes = held;
+    rig_submit(&g, &a, &p, ids, 20);
+    rig_run(&g, &a, 1);
+    assert_int_equal(a.result.session_tokens, 60);
+    assert_int_equal(a.result.cached_tokens, 29);
+    rig_close(&g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -262,6 +292,7 @@ int main(void)
         cmocka_unit_test(test_commands),
         cmocka_unit_test(test_p11_delete_running),
         cmocka_unit_test(test_unknown_sessions),
+        cmocka_unit_test(test_p8_no_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
