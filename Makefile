@@ -48,7 +48,7 @@ FUZZ  = $(patsubst tests/%.c,$(OUT)/tests/%,$(wildcard tests/fuzz/fuzz_*.c))
 Q     = $(if $(V),,@)
 say   = $(if $(V),,@printf '  %-5s %s\n' $(1) $@)
 # Where a recipe starts make again: on all processors, unless the caller said how many.
-remake = +$(MAKE) --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(shell nproc))
+remake = @+$(MAKE) --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(shell nproc))
 run_tests = BUILD=$(BUILD) MODE=$(MODE) python3 tests/run.py
 
 .PHONY: all run test suite check unit golden http asan tsan fuzz tests toc format docs install docker clean help FORCE
@@ -72,7 +72,7 @@ $(OUT)/obj/%.o: %.c $(OUT)/flags
 $(OUT)/tests/fuzz/%: tests/fuzz/%.c tests/fuzz/replay.c $(HELP) $(LIB) $(OUT)/flags
 	@mkdir -p $(@D)
 	$(call say,TEST)
-	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $(filter %.c %.o %.a,$^) $(LDLIBS)
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $(filter %.c %.o %.a,$^) -lcmocka $(LDLIBS)
 
 $(OUT)/tests/%: tests/%.c $(HELP) $(LIB) $(OUT)/flags
 	@mkdir -p $(@D)

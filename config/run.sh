@@ -22,10 +22,11 @@ case ${model##*/} in
 *[Ii]nstruct* | *[Cc]hat*) ask='{"messages":[{"role":"user","content":"What is the capital of France?"}]}' ;;
 esac
 
+[ "$port" != 0 ] || port="PORT" # the server says which it got
 cat << EOF
 attend: serving $model; Ctrl-C stops. In a second terminal:
 
     curl -N http://127.0.0.1:$port/generate -d '$ask'
 
 EOF
-exec "$program" serve "$model" --host 127.0.0.1 --port "$port"
+exec "$program" serve "$model" --host 127.0.0.1 --port "${PORT:-8080}"

@@ -5,7 +5,7 @@ set -eu
 seconds=$1
 make --no-print-directory -j"$(nproc)" BUILD=build/fuzz MODE=asan CC=clang CFLAGS=-fsanitize=fuzzer-no-link \
     build/fuzz/asan/libattend.a $(for f in tests/lib/*.c; do n=${f#tests/lib/}; echo "build/fuzz/asan/obj/tests/lib/${n%.c}.o"; done)
-libraries="$(pkg-config --libs libmicrohttpd libuv jansson libpcre2-8 libutf8proc) -lm -lpthread -ldl"
+libraries="-lcmocka $(pkg-config --libs libmicrohttpd libuv jansson libpcre2-8 libutf8proc) -lm -lpthread -ldl"
 failed=0
 for source in tests/fuzz/fuzz_*.c; do
     name=${source#tests/fuzz/fuzz_} name=${name%.c}
