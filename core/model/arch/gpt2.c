@@ -1,4 +1,4 @@
-/* [arch] GPT-2 (Radford et al. 2019): LayerNorm first, learned positions, plain MLP, biases. */
+/* [arch] GPT-2: LayerNorm first, learned positions, plain MLP, biases (Radford et al. 2019). */
 #include "core/model/arch.h"
 
 const struct arch arch_gpt2 = {

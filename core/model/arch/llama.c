@@ -1,4 +1,4 @@
-/* [arch] Llama (Touvron et al. 2023), also SmolLM2, TinyLlama, Mistral 0.3. */
+/* [arch] Llama, also SmolLM2, TinyLlama, Mistral 0.3 (Touvron et al. 2023). */
 #include "core/model/arch.h"
 
 const struct arch arch_llama = {
