@@ -450,7 +450,7 @@ static void test_end_of_all(void **state)
     rig_open(&g, &(struct rig_options){.max_running = 1});
     struct request_params p = {.max_tokens = 50, .session = "s"};
     for (uint32_t i = 0; i < 3; i++) {
-        p.session[0] = i == 2 ? 's' : (char)('x' + i);
+        p.session[0] = "xys"[i];
         rig_submit(&g, &a[i], &p, ids, 40);
     }
     rig_step(&g);
