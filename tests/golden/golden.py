@@ -103,11 +103,15 @@ def diverges(want, got, limit):
     return "" if mean < limit else f"KL {mean:.3g}, allowed is below {limit:g}"
 
 
-def greedy_differs(model, prompt, want, *flags):
-    """'' or where the greedy continuation leaves want. One pass over prompt and continuation tells: each
-    row's best id must be the next one."""
-    got = logits(model, prompt + want[:-1], *flags)[len(prompt) - 1:]
-    for i, (row, id) in enumerate(zip(got, want)):
+def continues(want, got):
+    """'' or where the best ids of the rows leave the continuation."""
+    for i, (row, id) in enumerate(zip(got, want, strict=True)):
         if best(row) != id:
             return f"token {i} of the continuation is {best(row)} instead of {id}"
     return ""
+
+
+def greedy_differs(model, prompt, want, *flags):
+    """'' or where the greedy continuation leaves want. One pass over prompt and continuation tells: each
+    row's best id must be the next one."""
+    return continues(want, logits(model, prompt + want[:-1], *flags)[len(prompt) - 1:])
