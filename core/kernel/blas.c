@@ -115,9 +115,11 @@ static void add_bias(const float *bias, uint32_t n_out, uint32_t n_rows, float *
 }
 
 void blas_run(const struct matrix *w, const struct matmul_input *in, const float *bias, float *y,
-              size_t y_stride, uint32_t begin, uint32_t end, uint32_t worker)
+              size_t y_stride, const struct worker *worker)
 {
-    float *scratch = blas.scratch + (size_t)worker * K_CHUNK * N_CHUNK;
+    float *scratch = blas.scratch + (size_t)worker->id * K_CHUNK * N_CHUNK;
+    uint32_t begin, end;
+    worker_slice(worker, w->n_panels, &begin, &end);
     uint32_t most = N_CHUNK / PANEL_ROWS;
     for (uint32_t n_panels; begin < end; begin += n_panels) {
         n_panels = end - begin < most ? end - begin : most;

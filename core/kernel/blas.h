@@ -1,4 +1,4 @@
-/* OpenBLAS, opened at run time: its core type must be set before the library loads. It is used for
+/* [kernel] OpenBLAS, opened at run time: its core type must be set before the library loads. It is used for
  * float matrices and many rows, one thread per call, each worker its own columns. */
 #pragma once
 
@@ -12,8 +12,8 @@ int blas_open(char *name, size_t n_name, struct error *err);
 /* Whether worker `id` may call blas_run. */
 bool blas_ready(uint32_t id);
 
-/* y[r, o] of panels [begin, end), all rows. */
+/* y[r, o] of this worker's panels, all rows (matmul_run). */
 void blas_run(const struct matrix *w, const struct matmul_input *in, const float *bias, float *y,
-              size_t y_stride, uint32_t begin, uint32_t end, uint32_t worker);
+              size_t y_stride, const struct worker *worker);
 
 uint64_t blas_calls(void);

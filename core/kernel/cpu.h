@@ -1,4 +1,4 @@
-/* The CPU level: which variants of the kernels run. Found at start-up; ATTEND_CPU=scalar | avx2 |
+/* [kernel] The CPU level: which variants of the kernels run. Found at start-up; ATTEND_CPU=scalar | avx2 |
  * avx512 | avx512vnni forces a lower one (a higher or unknown one is an error that says so). */
 #pragma once
 
@@ -13,7 +13,7 @@ enum cpu_level cpu_detect(void);
 int cpu_init(struct error *err);
 
 /* Tests: force a level not above cpu_detect(). */
-void cpu_force(enum cpu_level level);
+void cpu_force(enum cpu_level wanted);
 
 enum cpu_level cpu_level(void); /* cpu_detect() where cpu_init was not called */
-const char *cpu_level_name(enum cpu_level level);
+const char *cpu_level_name(enum cpu_level of);

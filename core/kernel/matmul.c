@@ -92,7 +92,9 @@ static void run_int(const struct panel *p, const uint8_t *w, const struct planes
     for (uint32_t b = 0; b < x->n_blocks; b += BLOCKS) {
         uint32_t n = x->n_blocks - b < BLOCKS ? x->n_blocks - b : BLOCKS;
         p->decode[level](w, b, n, blocks);
-        int_multiply(level, p->format, blocks, b, n, x, row, n_rows, acc);
+        struct int_product job = {
+            (const uint8_t *)blocks, b, n, int_shift(p->format->zero), x, row, n_rows, acc};
+        int_multiply(level, p->format, &job);
     }
 }
 
@@ -156,12 +158,12 @@ void matmul_run(const struct matrix *w, const struct matmul_input *in, const flo
 {
     uint32_t begin, end;
     ASSERT(in->n_in == w->n_in);
-    worker_slice(worker, w->n_panels, &begin, &end);
     if (use_blas && !panel_table[w->panel]->format && in->n_rows >= BLAS_ROWS &&
         blas_ready(worker->id)) {
-        blas_run(w, in, bias, y, y_stride, begin, end, worker->id);
+        blas_run(w, in, bias, y, y_stride, worker);
         return;
     }
+    worker_slice(worker, w->n_panels, &begin, &end);
     for (uint32_t i = begin; i < end; i++)
         run_panel(w, i, in, bias, y, y_stride);
 }

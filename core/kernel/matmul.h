@@ -1,4 +1,4 @@
-/* Y = X W^T + b: weights packed once into panels, activations quantised once per input.
+/* [kernel] Y = X W^T + b: weights packed once into panels, activations quantised once per input.
  *
  *   matrix         W [n_out, n_in], packed; owner of its panels
  *   matmul_input   X [n_rows, n_in], as float rows and, where a quantised matrix will read it, as

@@ -1,4 +1,4 @@
-/* Panel formats: how packed weights lie in memory and are computed on. A panel holds PANEL_ROWS
+/* [kernel] Panel formats: how packed weights lie in memory and are computed on. A panel holds PANEL_ROWS
  * rows of W (output channels) side by side over the whole of k, so that a vector lane is an output
  * row, no horizontal sum is left, and a worker reads one sequential stream.
  *

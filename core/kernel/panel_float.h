@@ -1,4 +1,4 @@
-/* Float panels: [n_in, PANEL_ROWS] elements of 4 or 2 bytes. */
+/* [kernel] Float panels: [n_in, PANEL_ROWS] elements of 4 or 2 bytes. */
 #pragma once
 
 #include "core/kernel/panel.h"

@@ -1,4 +1,4 @@
-/* Float panels in vectors: a template, included by panel_float_variants.h once for each CPU level,
+/* [kernel] Float panels in vectors: a template, included by panel_float_variants.h once for each CPU level,
  * with SIMD, SIMD_TARGET and SIMD_LANES as in panel_int_simd.h. */
 #if defined(SIMD)
 
@@ -28,31 +28,33 @@ SIMD_INLINE SIMD_TARGET VF NAME(load)(const uint8_t *p, const enum float_kind ki
 }
 
 /* A tile: mt rows of X times 2 vectors of rows of W, from vector h0 on. */
-SIMD_INLINE SIMD_TARGET void NAME(float_tile)(const uint8_t *w, const enum float_kind kind,
-                                              uint32_t n_in, const float *x, size_t x_stride,
-                                              const int mt, const uint32_t h0, float *acc)
+SIMD_INLINE SIMD_TARGET void NAME(float_tile)(const struct float_product *job,
+                                              const enum float_kind kind, const size_t mt,
+                                              const size_t h0)
 {
+    float *acc = job->acc;
     const size_t elem = kind == FLOAT_WHOLE ? 4 : 2;
     const float *r[FLOAT_TILE];
     VF f[FLOAT_TILE][2];
-    SIMD_UNROLL for (int t = 0; t < mt; t++)
+    SIMD_UNROLL for (size_t t = 0; t < mt; t++)
     {
-        r[t] = x + (size_t)t * x_stride;
-        SIMD_UNROLL for (int h = 0; h < 2; h++) f[t][h] =
+        r[t] = job->x + t * job->x_stride;
+        SIMD_UNROLL for (size_t h = 0; h < 2; h++) f[t][h] =
             OP(load_ps)(acc + t * PANEL_ROWS + SIMD_LANES * (h0 + h));
     }
-    w += elem * SIMD_LANES * h0;
+    const uint8_t *w = job->w + elem * SIMD_LANES * h0;
+    const uint32_t n_in = job->n_in;
     for (uint32_t k = 0; k < n_in; k++, w += elem * PANEL_ROWS) {
         __builtin_prefetch(w + 4096);
         VF w0 = NAME(load)(w, kind), w1 = NAME(load)(w + elem * SIMD_LANES, kind);
-        SIMD_UNROLL for (int t = 0; t < mt; t++)
+        SIMD_UNROLL for (size_t t = 0; t < mt; t++)
         {
             VF v = OP(set1_ps)(r[t][k]);
             f[t][0] = OP(fmadd_ps)(w0, v, f[t][0]);
             f[t][1] = OP(fmadd_ps)(w1, v, f[t][1]);
         }
     }
-    SIMD_UNROLL for (int t = 0; t < mt; t++) SIMD_UNROLL for (int h = 0; h < 2; h++)
+    SIMD_UNROLL for (size_t t = 0; t < mt; t++) SIMD_UNROLL for (size_t h = 0; h < 2; h++)
         OP(store_ps)(acc + t * PANEL_ROWS + SIMD_LANES * (h0 + h), f[t][h]);
 }
 

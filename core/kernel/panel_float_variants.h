@@ -1,4 +1,4 @@
-/* Float panels: the scalar variant, the tiles of panel_float_simd.h at two CPU levels, and the macro
+/* [kernel] Float panels: the scalar variant, the tiles of panel_float_simd.h at two CPU levels, and the macro
  * that makes a format's functions of them. */
 #pragma once
 
@@ -49,8 +49,16 @@ static inline void float_scalar(enum float_kind kind, const uint8_t *w, uint32_t
 /* Rows of X in the largest tile. */
 enum { FLOAT_TILE = 6 };
 
-typedef void float_tile_fn(const uint8_t *w, uint32_t n_in, const float *x, size_t x_stride,
-                           float *acc);
+/* acc[r, o] += sum over k of w[k, o] x[r, k]. */
+struct float_product {
+    const uint8_t *w;
+    uint32_t n_in;
+    const float *x;
+    size_t x_stride;
+    float *acc;
+};
+
+typedef void float_tile_fn(const struct float_product *job);
 
 #define SIMD        avx2
 #define SIMD_TARGET TARGET_AVX2
@@ -68,26 +76,24 @@ typedef void float_tile_fn(const uint8_t *w, uint32_t n_in, const float *x, size
 #undef SIMD_TARGET
 #undef SIMD_LANES
 
-static inline void float_run_tiles(float_tile_fn *const *tile, const uint8_t *w, uint32_t n_in,
-                                   const float *x, size_t x_stride, uint32_t n_rows, float *acc)
+static inline void float_run_tiles(float_tile_fn *const *tile, struct float_product job,
+                                   uint32_t n_rows)
 {
-    for (uint32_t left = n_rows; left;) {
-        uint32_t n_tiles = (left + FLOAT_TILE - 1) / FLOAT_TILE;
-        uint32_t mt = (left + n_tiles - 1) / n_tiles;
-        tile[mt - 1](w, n_in, x, x_stride, acc);
-        left -= mt;
-        x += mt * x_stride;
-        acc += (size_t)mt * PANEL_ROWS;
+    for (uint32_t mt; n_rows; n_rows -= mt) {
+        uint32_t n_tiles = (n_rows + FLOAT_TILE - 1) / FLOAT_TILE;
+        mt = (n_rows + n_tiles - 1) / n_tiles;
+        tile[mt - 1](&job);
+        job.x += mt * job.x_stride;
+        job.acc += (size_t)mt * PANEL_ROWS;
     }
 }
 
 #define FLOAT_TILE_FN(target, level, mt, kind, second)                                             \
-    target static void level##_##mt(const uint8_t *w, uint32_t n_in, const float *x,               \
-                                    size_t x_stride, float *acc)                                   \
+    target static void level##_##mt(const struct float_product *job)                               \
     {                                                                                              \
-        float_tile_##level(w, kind, n_in, x, x_stride, mt, 0, acc);                                \
+        float_tile_##level(job, kind, mt, 0);                                                      \
         if (second)                                                                                \
-            float_tile_##level(w, kind, n_in, x, x_stride, mt, 2, acc);                            \
+            float_tile_##level(job, kind, mt, 2);                                                  \
     }
 #define FLOAT_LEVEL(target, level, kind, second)                                                   \
     FLOAT_TILE_FN(target, level, 1, kind, second)                                                  \
@@ -101,7 +107,7 @@ static inline void float_run_tiles(float_tile_fn *const *tile, const uint8_t *w,
     {                                                                                              \
         static float_tile_fn *const tile[FLOAT_TILE] = {level##_1, level##_2, level##_3,           \
                                                         level##_4, level##_5, level##_6};          \
-        float_run_tiles(tile, w, n_in, x, x_stride, n_rows, acc);                                  \
+        float_run_tiles(tile, (struct float_product){w, n_in, x, x_stride, acc}, n_rows);          \
     }
 #define FLOAT_VARIANTS(kind)                                                                       \
     FLOAT_LEVEL(TARGET_AVX2, avx2, kind, 1)                                                        \

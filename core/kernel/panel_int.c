@@ -13,13 +13,13 @@ size_t int_panel_bytes(const struct int_format *f, uint32_t n_in)
     return int_block_at(f->bits, f->scales, n_in / PLANES_BLOCK);
 }
 
-static void put_half(uint8_t *at, uint32_t row, uint16_t h)
+static void put_half(uint8_t *at, size_t row, uint16_t h)
 {
     at[2 * row] = (uint8_t)h;
     at[2 * row + 1] = (uint8_t)(h >> 8);
 }
 
-static float get_half(const uint8_t *at, uint32_t row)
+static float get_half(const uint8_t *at, size_t row)
 {
     return quant_half_to_float(quant_read16(at + 2 * row));
 }
@@ -77,7 +77,7 @@ void int_put(const struct int_format *f, uint8_t *w, uint32_t row, uint32_t b,
 static uint32_t get_code(const struct int_format *f, const uint8_t *block, uint32_t row, uint32_t k)
 {
     const uint8_t *at = block + (size_t)row * 4 + k % 4;
-    uint32_t step = k / 4;
+    size_t step = k / 4;
     if (f->bits == 8)
         return at[128 * step];
     uint32_t code = step < 4 ? at[128 * step] & 15 : at[128 * (step - 4)] >> 4;
@@ -205,14 +205,17 @@ static void dot_scalar(const struct int_format *f, const struct int_block *w, ui
                 sum[o] += (w->codes[step][o][i] - (int32_t)f->zero) * q[4 * step + i];
 }
 
-static void multiply_scalar(const struct int_format *f, const struct int_block *w, uint32_t begin,
-                            uint32_t n, const struct planes *x, uint32_t row, float *acc)
+/* One row. */
+static void multiply_scalar(const struct int_format *f, const struct int_product *job, uint32_t r)
 {
-    uint32_t n_groups = int_groups(f->scales);
-    for (uint32_t b = begin; b < begin + n; b++, w++) {
+    const struct int_block *w = (const struct int_block *)(const void *)job->w;
+    const struct planes *x = job->x;
+    const uint32_t n_groups = int_groups(f->scales), row = job->row + r;
+    float *acc = job->acc + (size_t)r * PANEL_ROWS;
+    for (uint32_t b = job->begin; b < job->begin + job->n; b++, w++) {
         int32_t q[PLANES_BLOCK], sum[PANEL_ROWS];
         for (uint32_t k = 0; k < PLANES_BLOCK; k++) {
-            q[k] = planes_codes(x, row, 0)[b * PLANES_BLOCK + k];
+            q[k] = (int32_t)planes_codes(x, row, 0)[b * PLANES_BLOCK + k];
             if (x->n_planes == 2)
                 q[k] = 256 * q[k] + planes_codes(x, row, 1)[b * PLANES_BLOCK + k];
         }
@@ -243,18 +246,15 @@ static const struct int_tiles *tiles_of(const struct int_format *f)
 }
 #endif
 
-void int_multiply(enum cpu_level level, const struct int_format *f, const struct int_block *w,
-                  uint32_t begin, uint32_t n, const struct planes *x, uint32_t row, uint32_t n_rows,
-                  float *acc)
+void int_multiply(enum cpu_level level, const struct int_format *f, const struct int_product *job)
 {
 #if defined(__x86_64__)
     if (level != CPU_SCALAR) {
-        int_run_tiles(tiles_of(f), level, (const uint8_t *)w, f->zero, begin, n, x, row, n_rows,
-                      acc);
+        int_run_tiles(tiles_of(f), level, *job);
         return;
     }
 #endif
     (void)level;
-    for (uint32_t r = 0; r < n_rows; r++)
-        multiply_scalar(f, w, begin, n, x, row + r, acc + (size_t)r * PANEL_ROWS);
+    for (uint32_t r = 0; r < job->n_rows; r++)
+        multiply_scalar(f, job, r);
 }

@@ -1,4 +1,4 @@
-/* Integer panels: blocks of 32 values of k for 32 rows. A block is
+/* [kernel] Integer panels: blocks of 32 values of k for 32 rows. A block is
  *
  *   codes   bits 8: [8 steps, 32 rows, 4 k] one byte each;
  *           bits 4, 5, 6: [4 steps, 32, 4] bytes, step j in the low and step j + 4 in the high
@@ -28,7 +28,7 @@ enum int_scales {
 
 struct int_format {
     uint32_t bits;
-    uint32_t zero;
+    uint32_t zero; /* 0 or a power of two; 0 where there is a minimum, and only there */
     enum int_scales scales;
 };
 
@@ -51,6 +51,7 @@ static inline uint32_t int_block_bytes(uint32_t bits, enum int_scales scales)
         return sizeof(struct int_block);
     return int_code_bytes(bits) + (scales == SCALES_HALF_MIN ? 128 : 64);
 }
+static inline uint32_t int_shift(uint32_t zero) { return zero ? (uint32_t)__builtin_ctz(zero) : 0; }
 /* Bytes before each 8 blocks. */
 static inline uint32_t int_super_bytes(enum int_scales scales)
 {
@@ -93,12 +94,20 @@ void int_unpack(const struct int_format *f, const uint8_t *w, uint32_t row, uint
 void int_decode_scalar(const struct int_format *f, const uint8_t *w, uint32_t begin, uint32_t n,
                        struct int_block *out);
 
-/* acc[r, o] += blocks [begin, begin + n) of rows [row, row + n_rows) times w [n]: per group of 32
- * (or 16) values acc = acc + (scale * s) * (float)sum, then, with a minimum, acc = acc + min *
- * (s * sum of q); fused at levels above scalar. */
-void int_multiply(enum cpu_level level, const struct int_format *f, const struct int_block *w,
-                  uint32_t begin, uint32_t n, const struct planes *x, uint32_t row, uint32_t n_rows,
-                  float *acc);
+/* acc [n_rows, PANEL_ROWS] += blocks [begin, begin + n) of rows [row, row + n_rows) of x times those
+ * of w: per group of 32 (or 16) values acc = acc + (scale * s) * (float)sum, then, with a minimum,
+ * acc = acc + min * (s * sum of q); fused at levels above scalar. */
+struct int_product {
+    const uint8_t *w; /* a panel, or n decoded blocks */
+    uint32_t begin, n;
+    uint32_t shift; /* the zero point is 1 << shift */
+    const struct planes *x;
+    uint32_t row, n_rows;
+    float *acc;
+};
+
+/* w: decoded blocks. */
+void int_multiply(enum cpu_level level, const struct int_format *f, const struct int_product *job);
 
 /* Floats of n blocks: [n * 32, PANEL_ROWS], for multiplying with float activations. */
 void int_floats(enum cpu_level level, const struct int_format *f, const struct int_block *w,

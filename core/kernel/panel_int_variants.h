@@ -1,4 +1,4 @@
-/* Integer panels on x86-64: the tiles of panel_int_simd.h at three CPU levels, and the macro that
+/* [kernel] Integer panels on x86-64: the tiles of panel_int_simd.h at three CPU levels, and the macro that
  * makes a format's functions of them. */
 #pragma once
 
@@ -81,43 +81,38 @@ SIMD_INLINE TARGET_AVX512VNNI __m512i dot_avx512vnni(__m512i sum, __m512i c, __m
 #undef SIMD_TARGET
 #undef SIMD_LANES
 
-typedef void int_tile_fn(const uint8_t *w, uint32_t shift, uint32_t begin, uint32_t n,
-                         const struct planes *x, uint32_t row, float *acc);
+typedef void int_tile_fn(const struct int_product *job);
 
 /* Rows of X in the largest tile: two accumulators of integers and two of floats for each must find
- * room in 16 or 32 registers. */
-enum { TILE_AVX2 = 4, TILE_AVX512 = 6 };
+ * room in the registers, beside what a dot product needs. */
+enum { TILE_ROWS = 4, TILE_ROWS_VNNI = 6 };
 
 /* The tiles of one format: [level][rows - 1]. */
 struct int_tiles {
-    int_tile_fn *tile[CPU_LEVELS][TILE_AVX512];
+    int_tile_fn *tile[CPU_LEVELS][TILE_ROWS_VNNI];
 };
 
-/* Runs n_rows in tiles of even sizes. */
+/* Runs the job's rows in tiles of even sizes. */
 static inline void int_run_tiles(const struct int_tiles *tiles, enum cpu_level level,
-                                 const uint8_t *w, uint32_t zero, uint32_t begin, uint32_t n,
-                                 const struct planes *x, uint32_t row, uint32_t n_rows, float *acc)
+                                 struct int_product job)
 {
-    const uint32_t most = level == CPU_AVX2 ? TILE_AVX2 : TILE_AVX512;
-    const uint32_t shift = zero ? (uint32_t)__builtin_ctz(zero) : 0;
-    for (uint32_t left = n_rows; left;) {
-        uint32_t n_tiles = (left + most - 1) / most, mt = (left + n_tiles - 1) / n_tiles;
-        tiles->tile[level][mt - 1](w, shift, begin, n, x, row, acc);
-        row += mt;
-        left -= mt;
-        acc += (size_t)mt * PANEL_ROWS;
+    const uint32_t most = level == CPU_AVX512VNNI ? TILE_ROWS_VNNI : TILE_ROWS;
+    for (uint32_t mt; job.n_rows; job.n_rows -= mt) {
+        uint32_t n_tiles = (job.n_rows + most - 1) / most;
+        mt = (job.n_rows + n_tiles - 1) / n_tiles;
+        tiles->tile[level][mt - 1](&job);
+        job.row += mt;
+        job.acc += (size_t)mt * PANEL_ROWS;
     }
 }
 
 /* <name>_tiles of constant bits and scales; wide: codes above 63. */
 #define INT_TILE(target, name, level, mt, bits, scales, wide)                                      \
-    target static void name##_##level##_##mt(const uint8_t *w, uint32_t shift, uint32_t begin,     \
-                                             uint32_t n, const struct planes *x, uint32_t row,     \
-                                             float *acc)                                           \
+    target static void name##_##level##_##mt(const struct int_product *job)                        \
     {                                                                                              \
-        tile_##level(w, bits, scales, shift, wide, begin, n, x, row, mt, 0, acc);                  \
+        tile_##level(job, bits, scales, wide, mt, 0);                                              \
         if (CPU_LANES_##level == 8)                                                                \
-            tile_##level(w, bits, scales, shift, wide, begin, n, x, row, mt, 2, acc);              \
+            tile_##level(job, bits, scales, wide, mt, 2);                                          \
     }
 #define INT_TILES_4(target, name, level, bits, scales, wide)                                       \
     INT_TILE(target, name, level, 1, bits, scales, wide)                                           \
@@ -134,20 +129,21 @@ static inline void int_run_tiles(const struct int_tiles *tiles, enum cpu_level l
     INT_TILE_NAMES_4(name, level), name##_##level##_5, name##_##level##_6
 #define INT_TILES(name, bits, scales, wide)                                                        \
     INT_TILES_4(TARGET_AVX2, name, avx2, bits, scales, wide)                                       \
-    INT_TILES_6(TARGET_AVX512, name, avx512, bits, scales, wide)                                   \
+    INT_TILES_4(TARGET_AVX512, name, avx512, bits, scales, wide)                                   \
     INT_TILES_6(TARGET_AVX512VNNI, name, avx512vnni, bits, scales, wide)                           \
     static const struct int_tiles name##_tiles = {                                                 \
         {[CPU_AVX2] = {INT_TILE_NAMES_4(name, avx2)},                                              \
-         [CPU_AVX512] = {INT_TILE_NAMES_6(name, avx512)},                                          \
+         [CPU_AVX512] = {INT_TILE_NAMES_4(name, avx512)},                                          \
          [CPU_AVX512VNNI] = {INT_TILE_NAMES_6(name, avx512vnni)}}};
 
 /* A format's vector variants. */
-#define INT_VARIANTS(bits, scales)                                                                 \
+#define INT_VARIANTS(bits, ZERO, scales)                                                           \
     INT_TILES(direct, bits, scales, (bits) == 8)                                                   \
     static void run_direct(enum cpu_level level, const uint8_t *w, const struct planes *x,         \
                            uint32_t row, uint32_t n_rows, float *acc)                              \
     {                                                                                              \
-        int_run_tiles(&direct_tiles, level, w, format.zero, 0, x->n_blocks, x, row, n_rows, acc);  \
+        struct int_product job = {w, 0, x->n_blocks, int_shift(ZERO), x, row, n_rows, acc};        \
+        int_run_tiles(&direct_tiles, level, job);                                                  \
     }                                                                                              \
     TARGET_AVX2 static void decode_256(const uint8_t *w, uint32_t begin, uint32_t n,               \
                                        struct int_block *out)                                      \
@@ -163,13 +159,13 @@ static inline void int_run_tiles(const struct int_tiles *tiles, enum cpu_level l
     .direct = run_direct, .decode = {decode_scalar, decode_256, decode_512, decode_512}
 
 #else
-#define INT_VARIANTS(bits, scales)
+#define INT_VARIANTS(bits, ZERO, scales)
 #define INT_SLOTS .decode = {decode_scalar, decode_scalar, decode_scalar, decode_scalar}
 #endif
 
 /* All of a format: `panel_<id>`. */
 #define INT_PANEL(id, BITS, ZERO, SCALES)                                                          \
-    static const struct int_format format = {.bits = BITS, .zero = ZERO, .scales = SCALES};        \
+    static const struct int_format format = {.bits = (BITS), .zero = (ZERO), .scales = (SCALES)};  \
     static size_t n_bytes(uint32_t n_in) { return int_panel_bytes(&format, n_in); }                \
     static void unpack(const uint8_t *w, uint32_t row, uint32_t n_in, float *out)                  \
     {                                                                                              \
@@ -179,7 +175,7 @@ static inline void int_run_tiles(const struct int_tiles *tiles, enum cpu_level l
     {                                                                                              \
         int_decode_scalar(&format, w, begin, n, out);                                              \
     }                                                                                              \
-    INT_VARIANTS(BITS, SCALES)                                                                     \
+    INT_VARIANTS(BITS, ZERO, SCALES)                                                               \
     const struct panel panel_##id = {                                                              \
         .name = #id,                                                                               \
         .n_bytes = n_bytes,                                                                        \

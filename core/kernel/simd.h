@@ -1,4 +1,4 @@
-/* What the x86-64 variants of the kernels share. Each variant carries its own target attribute: the
+/* [kernel] What the x86-64 variants of the kernels share. Each variant carries its own target attribute: the
  * program is built for any x86-64 and chooses at run time (cpu.h). Other machines run scalar code. */
 #pragma once
 
@@ -14,8 +14,17 @@
 #define TARGET_AVX512VNNI                                                                          \
     __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")))
 
-/* Loops over a tile must vanish: their arrays then are registers. */
-#if defined(__clang__)
+/* Loops over a tile must vanish: their arrays then are registers. Sanitizers put a check at every
+ * access, of which unrolled loops have too many to compile. */
+#if defined(__has_feature)
+#define SIMD_HAS(x) __has_feature(x)
+#else
+#define SIMD_HAS(x) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__) ||     \
+    SIMD_HAS(address_sanitizer) || SIMD_HAS(thread_sanitizer)
+#define SIMD_UNROLL
+#elif defined(__clang__)
 #define SIMD_UNROLL _Pragma("unroll")
 #else
 #define SIMD_UNROLL _Pragma("GCC unroll 16")

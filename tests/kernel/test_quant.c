@@ -10,11 +10,18 @@
 
 #include <cmocka.h>
 
+static uint32_t bits_of(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof(bits));
+    return bits;
+}
+
 static void assert_floats(enum quant_id type, enum data d, const float *got, const float *want,
                           uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
-        if (memcmp(&got[i], &want[i], sizeof(float)) != 0)
+        if (bits_of(got[i]) != bits_of(want[i]))
             fail_msg("%s %s [%u]: %a, wanted %a", quant_table[type].name, data_names[d], i, got[i],
                      want[i]);
 }
@@ -106,7 +113,7 @@ static void test_pack_hostile(void **state)
             quant_table[type].dequant(want, data + o * n_bytes, 512);
             matrix_row(&w, o, got);
             for (uint32_t i = 0; i < 512; i++)
-                if (isnan(want[i]) ? !isnan(got[i]) : memcmp(&got[i], &want[i], 4) != 0)
+                if (isnan(want[i]) ? !isnan(got[i]) : bits_of(got[i]) != bits_of(want[i]))
                     fail_msg("%s row %u [%u]: %a, wanted %a", quant_table[type].name, o, i, got[i],
                              want[i]);
         }
