@@ -28,6 +28,16 @@ static void suggest_command(const char *word, struct error *err)
         snprintf(err->text + used, sizeof(err->text) - used, "; did you mean `attend %s`?", near);
 }
 
+/* A folder that does not hold the one model is, in a container, one that was not mounted. */
+static void suggest_mount(const char *folder, struct error *err)
+{
+    size_t used = strlen(err->text);
+    snprintf(err->text + used, sizeof(err->text) - used,
+             "; in a container mount one (-v $PWD/models:%s), of several say which "
+             "(ATTEND_MODEL=%s/x.gguf)",
+             folder, folder);
+}
+
 /* A model that is not there, that is none, or whose architecture is unknown fails before anything
  * listens. Only the file's head is read. */
 static int check_model(const char *path, struct error *err)
@@ -40,6 +50,8 @@ static int check_model(const char *path, struct error *err)
     if (tool_model_open(path, &m, err) != 0) {
         if (stat(path, &st) != 0)
             suggest_command(path, err);
+        else if (S_ISDIR(st.st_mode))
+            suggest_mount(path, err);
         return -1;
     }
     if (!m.known)
