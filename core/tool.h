@@ -1,4 +1,4 @@
-/* The engine's other door, for subcommands: describe, tokenise, render, logits. Each call stands
+/* [base] the engine's other door, for subcommands: describe, tokenise, render, logits. Each call stands
  * alone: opens what it needs, on the caller's thread. */
 #pragma once
 

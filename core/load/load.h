@@ -1,4 +1,4 @@
-/* What the loaders of this room share: the inside of a checkpoint and how a loader fills it. Nobody
+/* [load] what the loaders of this room share: the inside of a checkpoint and how a loader fills it. Nobody
  * outside core/load includes this. ANY_THREAD: a checkpoint under construction is its opener's. */
 #pragma once
 
