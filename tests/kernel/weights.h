@@ -125,11 +125,14 @@ static inline struct part ref_value(enum quant_id type, const uint8_t *row, uint
     }
 }
 
-static inline float ref_float(enum quant_id type, const uint8_t *row, uint32_t i)
+static inline float part_float(enum quant_id type, struct part v)
 {
-    struct part v = ref_value(type, row, i);
     float product = (float)v.code * v.scale;
     return type <= QUANT_bf16 ? v.min : v.min != 0 ? product + v.min : product;
+}
+static inline float ref_float(enum quant_id type, const uint8_t *row, uint32_t i)
+{
+    return part_float(type, ref_value(type, row, i));
 }
 
 /* Values of k that share a scale; the float types have none. */
