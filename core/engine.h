@@ -1,5 +1,6 @@
-/* [05 scheduler] The engine's door for serving: open, submit, poll, cancel, close. With core/tool.h and core/base
- * the only core headers that server/ sees. It knows nothing of HTTP, JSON or settings.
+/* [05 scheduler] The engine's door for serving: open, submit, poll, cancel, close. With
+ * core/tool.h and core/base the only core headers that server/ sees. It knows nothing of HTTP,
+ * JSON or settings.
  *
  * Life of a request: the loop makes it (engine_request_new), submits it, polls events after each
  * wake, and releases it after EVENT_DONE. Every submitted request gets exactly one EVENT_DONE,
@@ -61,7 +62,7 @@ struct engine_model {
     uint32_t threads;
     const char *cpu_level, *blas_name, *kv_type, *activations; /* blas_name "" = not used */
     uint64_t kv_token_bytes;
-    struct sample_defaults defaults; /* the file's general.sampling.* keys, else API.md 1's */
+    struct sample_defaults defaults; /* the file's general.sampling.* keys, else the usual ones */
 };
 const struct engine_model *engine_model(const struct engine *e);
 const struct text *engine_text(const struct engine *e); /* once READY */

@@ -81,7 +81,7 @@ uint64_t open_count_types(const struct checkpoint *c, bool counts, char *types, 
     }
 }
 
-/* A sampling default: the file's key, else API.md 1's value. */
+/* A sampling default: the file's key, else the usual value. */
 static int read_default(const struct checkpoint *c, const char *key, double max, double *value,
                         struct error *err)
 {
@@ -185,7 +185,7 @@ static int fit(struct opened *o, const struct checkpoint *c, const struct open_o
     return 0;
 }
 
-/* OpenBLAS for all-float models (DESIGN.md 6.3); without the library our kernels do it. */
+/* OpenBLAS for all-float models (README: the same bits); without the library our kernels do it. */
 static void start_blas(struct opened *o, enum blas_mode blas)
 {
     struct error why;

@@ -1,7 +1,7 @@
-/* [base] opening a model, the same for the server (engine.c) and the subcommands (tool.c): file -> shapes ->
- * does it fit into memory? -> workers -> packed weights -> KV pool. Settings of 0 are resolved here
- * against the file, the processors and the memory; defaults shrink to what fits and the log says so,
- * explicit values that do not fit are refused with the sum written out.
+/* [base] opening a model, the same for the server (engine.c) and the subcommands (tool.c): file
+ * -> shapes -> does it fit into memory? -> workers -> packed weights -> KV pool. Settings of 0
+ * are resolved here against the file, the processors and the memory; defaults shrink to what fits
+ * and the log says so, explicit values that do not fit are refused with the sum written out.
  *
  * Owner: the thread that opened is worker 0 and the only one that runs batches. */
 #pragma once

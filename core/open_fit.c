@@ -1,4 +1,4 @@
-/* [base] how much context and how many KV pages fit beside the weights (DESIGN.md 6.4). */
+/* [base] how much context and how many KV pages fit beside the weights. */
 #include "core/open.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
-/* [base] the engine's other door, for subcommands: describe, tokenise, render, logits. Each call stands
- * alone: opens what it needs, on the caller's thread. */
+/* [base] the engine's other door, for subcommands: describe, tokenise, render, logits. Each call
+ * stands alone: opens what it needs, on the caller's thread. */
 #pragma once
 
 #include "core/base/error.h"

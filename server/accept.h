@@ -1,4 +1,4 @@
-/* [02 api] What form of answer the client wants: the Accept header (API.md 1 in words: text is the default, the
+/* [02 api] What form of answer the client wants: the Accept header (text is the default, the
  * first of the most wanted forms wins). ANY_THREAD: pure. */
 #pragma once
 

@@ -1,5 +1,5 @@
-/* [01 http] Checks of a request's header that libmicrohttpd 0.9.75 does not make: everything by which two
- * readers of one byte stream could disagree about where a request ends. */
+/* [01 http] Checks of a request's header that libmicrohttpd 0.9.75 does not make: everything by
+ * which two readers of one byte stream could disagree about where a request ends. */
 #pragma once
 
 #include "server/exchange.h"

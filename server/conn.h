@@ -1,5 +1,6 @@
-/* [01 http] A client's connection, from accept to close, and the watch over all of them: how long a request may
- * take to arrive, how long a stream may stand still, who has left. libmicrohttpd owns the descriptor. */
+/* [01 http] A client's connection, from accept to close, and the watch over all of them: how long
+ * a request may take to arrive, how long a stream may stand still, who has left. libmicrohttpd
+ * owns the descriptor. */
 #pragma once
 
 #include "server/state.h"

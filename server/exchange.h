@@ -1,5 +1,5 @@
-/* [01 http] One HTTP request and its answer, from the first header to the last byte out. libmicrohttpd's request
- * context. Made in http.c, ends there on one path, whatever happened. */
+/* [01 http] One HTTP request and its answer, from the first header to the last byte out.
+ * libmicrohttpd's request context. Made in http.c, ends there on one path, whatever happened. */
 #pragma once
 
 #include "core/base/str.h"

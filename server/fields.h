@@ -1,7 +1,7 @@
-/* [02 api] From JSON to a struct by a table of fields. Each value is type- and range-checked, and an error names
- * the field, what was got and what is wanted. Fields we know but do not support pass when their value
- * is neutral (null, false, [], the default); unknown ones warn, or are refused in strict mode.
- * ANY_THREAD: tables are constant, targets their owner's. */
+/* [02 api] From JSON to a struct by a table of fields. Each value is type- and range-checked, and
+ * an error names the field, what was got and what is wanted. Fields we know but do not support
+ * pass when their value is neutral (null, false, [], the default); unknown ones warn, or are
+ * refused in strict mode. ANY_THREAD: tables are constant, targets their owner's. */
 #pragma once
 
 #include "core/base/error.h"

@@ -1,5 +1,5 @@
-/* [02 api] A generate request as its client wrote it, checked (generate_fields.def). ON_LOOP; while its text is made
- * into tokens it belongs to the text role. */
+/* [02 api] A generate request as its client wrote it, checked (generate_fields.def). ON_LOOP;
+ * while its text is made into tokens it belongs to the text role. */
 #pragma once
 
 #include "config/config.h"

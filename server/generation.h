@@ -1,6 +1,6 @@
-/* [02 api] A generate request at work: text role -> engine -> answer. It lives from its place in the queue to
- * the engine's last word, which may come after its client has left; every end, whatever its cause, is
- * generation.c's finish(). */
+/* [02 api] A generate request at work: text role -> engine -> answer. It lives from its place in
+ * the queue to the engine's last word, which may come after its client has left; every end,
+ * whatever its cause, is generation.c's finish(). */
 #pragma once
 
 #include "server/exchange.h"

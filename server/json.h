@@ -1,4 +1,5 @@
-/* [16 stream] Writing JSON: small and fast, for answers. Reading is jansson's (fields.h). ANY_THREAD. */
+/* [16 stream] Writing JSON: small and fast, for answers. Reading is jansson's (fields.h).
+ * ANY_THREAD. */
 #pragma once
 
 #include "core/base/str.h"

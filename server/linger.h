@@ -1,6 +1,6 @@
-/* [01 http] Lingering close: a reply sent while the client still sends would be lost by the reset that closing
- * with unread bytes causes. So a duplicate of the descriptor stays open for a moment after
- * libmicrohttpd has closed its own, and what arrives is read and dropped. */
+/* [01 http] Lingering close: a reply sent while the client still sends would be lost by the reset
+ * that closing with unread bytes causes. So a duplicate of the descriptor stays open for a moment
+ * after libmicrohttpd has closed its own, and what arrives is read and dropped. */
 #pragma once
 
 #include "server/state.h"

@@ -1,6 +1,6 @@
-/* [01 http] The event loop: libuv drives libmicrohttpd's epoll descriptor. Every callback that touched
- * libmicrohttpd, or resumed one of its connections, ends with loop_pump; none of libmicrohttpd's
- * own callbacks may call it (they set server.need_run instead). */
+/* [01 http] The event loop: libuv drives libmicrohttpd's epoll descriptor. Every callback that
+ * touched libmicrohttpd, or resumed one of its connections, ends with loop_pump; none of
+ * libmicrohttpd's own callbacks may call it (they set server.need_run instead). */
 #pragma once
 
 #include "server/state.h"

@@ -1,4 +1,5 @@
-/* [base] Numbers for Prometheus (metrics.def). All series exist from the start. ON_LOOP: plain members. */
+/* [base] Numbers for Prometheus (metrics.def). All series exist from the start. ON_LOOP: plain
+ * members. */
 #pragma once
 
 #include "core/base/str.h"

@@ -1,5 +1,5 @@
-/* [01 http] Answers: whole documents, errors in their envelope, and the headers that every answer has. The
- * handler queues them when libmicrohttpd may take one (http.c); here they are only made. */
+/* [01 http] Answers: whole documents, errors in their envelope, and the headers that every answer
+ * has. The handler queues them when libmicrohttpd may take one (http.c); here they are only made. */
 #pragma once
 
 #include "server/exchange.h"

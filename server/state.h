@@ -1,5 +1,5 @@
-/* [base] The daemon's one state: who holds what on the loop thread. Every member belongs to the loop
- * (ON_LOOP); nothing here is locked. server.c makes it and takes it down, in reverse order. */
+/* [base] The daemon's one state: who holds what on the loop thread. Every member belongs to the
+ * loop (ON_LOOP); nothing here is locked. server.c makes it and takes it down, in reverse order. */
 #pragma once
 
 #include "config/config.h"

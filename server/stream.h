@@ -1,6 +1,6 @@
-/* [16 stream] What a request's events look like on the wire: text, NDJSON, SSE, or one JSON document.
- * Knows no connection: it fills a buffer, its owner takes from it. Concatenated pieces equal the text
- * of the final object. ON_LOOP, or its owner's thread. */
+/* [16 stream] What a request's events look like on the wire: text, NDJSON, SSE, or one JSON
+ * document. Knows no connection: it fills a buffer, its owner takes from it. Concatenated pieces
+ * equal the text of the final object. ON_LOOP, or its owner's thread. */
 #pragma once
 
 #include "core/engine.h"

@@ -1,6 +1,6 @@
-/* [01 http] Who has left? libmicrohttpd does not look at a suspended connection, so a private, edge-triggered
- * epoll set does. A reset is certain; a FIN may be a half-close, and only an answer to something we
- * send tells: see watch_probe. */
+/* [01 http] Who has left? libmicrohttpd does not look at a suspended connection, so a private,
+ * edge-triggered epoll set does. A reset is certain; a FIN may be a half-close, and only an
+ * answer to something we send tells: see watch_probe. */
 #pragma once
 
 #include "server/conn.h"

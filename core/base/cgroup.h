@@ -1,5 +1,5 @@
-/* What the control group of this process allows: the least over the group and its parents (v2), or
- * the mounted controller's (v1). ANY_THREAD: reads files. */
+/* [base] What the control group of this process allows: the least over the group and its parents
+ * (v2), or the mounted controller's (v1). ANY_THREAD: reads files. */
 #pragma once
 
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* Monotonic time. ANY_THREAD. */
+/* [base] Monotonic time. ANY_THREAD. */
 #pragma once
 
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* Errors: one code, one sentence. Whatever can fail takes `struct error *err` last and returns
- * 0/-1 or pointer/NULL. The text names the object and both values (got, wanted). Rows and
+/* [base] Errors: one code, one sentence. Whatever can fail takes `struct error *err` last and
+ * returns 0/-1 or pointer/NULL. The text names the object and both values (got, wanted). Rows and
  * their HTTP statuses: error.def. ANY_THREAD: an error belongs to its caller. */
 #pragma once
 
@@ -31,7 +31,7 @@ __attribute__((format(printf, 3, 4))) int error_set(struct error *err, enum erro
 __attribute__((format(printf, 4, 5))) int error_set_field(struct error *err, enum error_code code,
                                                           const char *param, const char *fmt, ...);
 
-/* ERR_CONTEXT with both numbers, in the sentence that clients search for (API.md 2). */
+/* ERR_CONTEXT with both numbers, in the sentence that clients search for. */
 int error_set_context(struct error *err, uint64_t n_prompt_tokens, uint64_t n_ctx);
 
 int error_http_status(enum error_code code);

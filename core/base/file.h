@@ -1,4 +1,4 @@
-/* Files: read-only mappings and whole reads, with errors that say what to do. ANY_THREAD. */
+/* [base] Files: read-only mappings and whole reads, with errors that say what to do. ANY_THREAD. */
 #pragma once
 
 #include "core/base/error.h"

@@ -1,5 +1,6 @@
-/* Logging: one logfmt line per event on stderr, written with one write(2). Values that need it
- * are quoted. Never the text of prompts or answers. ANY_THREAD: formats on the caller's stack. */
+/* [base] Logging: one logfmt line per event on stderr, written with one write(2). Values that
+ * need it are quoted. Never the text of prompts or answers. ANY_THREAD: formats on the caller's
+ * stack. */
 #pragma once
 
 #include <stdint.h>

@@ -1,6 +1,6 @@
-/* Memory: checked allocation, aligned big blocks on huge pages, and the ledger of who holds what.
- * mem_new and mem_grow abort at start-up only through their callers: they return NULL and the
- * caller says what failed. ANY_THREAD: the ledger is atomic. */
+/* [base] Memory: checked allocation, aligned big blocks on huge pages, and the ledger of who
+ * holds what. mem_new and mem_grow abort at start-up only through their callers: they return NULL
+ * and the caller says what failed. ANY_THREAD: the ledger is atomic. */
 #pragma once
 
 #include <stddef.h>

@@ -1,5 +1,6 @@
-/* A growing byte string, always NUL-terminated (the NUL is not counted). An append that finds no
- * memory sets `failed` and drops the bytes; check once at the end. ANY_THREAD: its owner's. */
+/* [base] A growing byte string, always NUL-terminated (the NUL is not counted). An append that
+ * finds no memory sets `failed` and drops the bytes; check once at the end. ANY_THREAD: its
+ * owner's. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* Thread roles, names and the processors that this process may use.
+/* [base] Thread roles, names and the processors that this process may use.
  *
  * A function declared ON_ENGINE may be called only on the engine thread. clang's
  * -Wthread-safety checks it (`make check`); builds with ATTEND_DEBUG check it at run time. */

@@ -1,4 +1,4 @@
-/* UTF-8: checking, walking, cutting. Strict as RFC 3629: no overlong forms, no surrogates,
+/* [base] UTF-8: checking, walking, cutting. Strict as RFC 3629: no overlong forms, no surrogates,
  * nothing above U+10FFFF. ANY_THREAD: pure functions. */
 #pragma once
 

@@ -1,10 +1,10 @@
-/* The workers: n threads, of which worker 0 is the engine thread itself, that run one function
- * side by side over slices of the same work (fork-join, SPMD). Idle workers spin for a moment,
- * then yield, then sleep on a futex: a step costs microseconds, an idle server nothing.
+/* [base] The workers: n threads, of which worker 0 is the engine thread itself, that run one
+ * function side by side over slices of the same work (fork-join, SPMD). Idle workers spin for a
+ * moment, then yield, then sleep on a futex: a step costs microseconds, an idle server nothing.
  *
  * workers_run is called by one thread at a time (worker 0 of the pool). Inside, every worker
  * gets the same fn and its own `struct worker`; worker_barrier is a meeting of all of them.
- * No result may depend on n (DESIGN.md 6.3): slices only say who computes, never how. */
+ * No result may depend on n (README: the same bits): slices only say who computes, never how. */
 #pragma once
 
 #include "core/base/error.h"

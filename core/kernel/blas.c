@@ -1,5 +1,6 @@
-/* [kernel] OpenBLAS. Debian's build does not know new processors and falls back to SSE3 ("Prescott",
- * 4.8 times slower, measured), so its core is chosen here, by what the processor can do. */
+/* [kernel] OpenBLAS. Debian's build does not know new processors and falls back to SSE3
+ * ("Prescott", 4.8 times slower, measured), so its core is chosen here, by what the processor can
+ * do. */
 #include "core/kernel/blas.h"
 
 #include "core/base/mem.h"

@@ -1,5 +1,5 @@
-/* [kernel] OpenBLAS, opened at run time: its core type must be set before the library loads. It is used for
- * float matrices and many rows, one thread per call, each worker its own columns. */
+/* [kernel] OpenBLAS, opened at run time: its core type must be set before the library loads. It
+ * is used for float matrices and many rows, one thread per call, each worker its own columns. */
 #pragma once
 
 #include "core/base/error.h"

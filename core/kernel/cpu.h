@@ -1,5 +1,6 @@
-/* [kernel] The CPU level: which variants of the kernels run. Found at start-up; ATTEND_CPU=scalar | avx2 |
- * avx512 | avx512vnni forces a lower one (a higher or unknown one is an error that says so). */
+/* [kernel] The CPU level: which variants of the kernels run. Found at start-up; ATTEND_CPU=scalar
+ * | avx2 | avx512 | avx512vnni forces a lower one (a higher or unknown one is an error that says
+ * so). */
 #pragma once
 
 #include "core/base/error.h"

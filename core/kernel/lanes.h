@@ -4,7 +4,7 @@
  * vector is one float.
  *
  * exp is one formula for all lanes and all tails of a level: tails are partial vectors, never
- * another exp (DESIGN.md 6.3). x = n ln 2 + r, |r| <= ln 2 / 2, e^x = 2^n e^r, e^r by its Taylor
+ * another exp. x = n ln 2 + r, |r| <= ln 2 / 2, e^x = 2^n e^r, e^r by its Taylor
  * series to r^7 (remainder under 6e-9 of it). Below -87.33 (the smallest normal number) it is
  * exactly 0, above 88 it stays e^88; NaN stays NaN. */
 #pragma once

@@ -4,7 +4,7 @@
  *   matmul_input   X [n_rows, n_in], as float rows and, where a quantised matrix will read it, as
  *                  int8 planes with one scale per 32 values (a view: buffers are the caller's)
  *
- * Bits (DESIGN.md 6.3): an element of Y depends on its row of X and its row of W only, never on
+ * Bits (README: the same bits): an element of Y depends on its row of X and its row of W only, never on
  * n_rows, the panel range, the worker or their number; OpenBLAS (below) excepted.
  * ANY_THREAD: const on matrices; each worker writes its own panels' columns of Y. */
 #pragma once

@@ -1,6 +1,6 @@
-/* [kernel] Panel formats: how packed weights lie in memory and are computed on. A panel holds PANEL_ROWS
- * rows of W (output channels) side by side over the whole of k, so that a vector lane is an output
- * row, no horizontal sum is left, and a worker reads one sequential stream.
+/* [kernel] Panel formats: how packed weights lie in memory and are computed on. A panel holds
+ * PANEL_ROWS rows of W (output channels) side by side over the whole of k, so that a vector lane
+ * is an output row, no horizontal sum is left, and a worker reads one sequential stream.
  *
  * Two kinds. Float panels multiply floats. Integer panels hold codes in blocks of 32 values of k
  * (panel_int.h) and multiply them with quantised rows of X (planes.h); where activations stay

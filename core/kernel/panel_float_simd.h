@@ -1,5 +1,5 @@
-/* [kernel] Float panels in vectors: a template, included by panel_float_variants.h once for each CPU level,
- * with SIMD, SIMD_TARGET and SIMD_LANES as in panel_int_simd.h. */
+/* [kernel] Float panels in vectors: a template, included by panel_float_variants.h once for each
+ * CPU level, with SIMD, SIMD_TARGET and SIMD_LANES as in panel_int_simd.h. */
 #if defined(SIMD)
 
 #define SIMD_JOIN2(a, b) a##_##b

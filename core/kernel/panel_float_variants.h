@@ -1,5 +1,5 @@
-/* [kernel] Float panels: the scalar variant, the tiles of panel_float_simd.h at two CPU levels, and the macro
- * that makes a format's functions of them. */
+/* [kernel] Float panels: the scalar variant, the tiles of panel_float_simd.h at two CPU levels,
+ * and the macro that makes a format's functions of them. */
 #pragma once
 
 #include "core/kernel/panel_float.h"

@@ -1,5 +1,5 @@
-/* [kernel] Integer panels on x86-64: the tiles of panel_int_simd.h at three CPU levels, and the macro that
- * makes a format's functions of them. */
+/* [kernel] Integer panels on x86-64: the tiles of panel_int_simd.h at three CPU levels, and the
+ * macro that makes a format's functions of them. */
 #pragma once
 
 #include "core/kernel/panel_int.h"

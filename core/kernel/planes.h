@@ -1,5 +1,6 @@
-/* [kernel] Quantised activations: rows of X as one or two planes of 8-bit integers with one scale per 32
- * values of k: x = s q, or x = s (256 high + low). A row is one record in the caller's buffer:
+/* [kernel] Quantised activations: rows of X as one or two planes of 8-bit integers with one scale
+ * per 32 values of k: x = s q, or x = s (256 high + low). A row is one record in the caller's
+ * buffer:
  *
  *   high [n_blocks, 32] int8, low (two planes), then per block: scale s, the float s * sum(q), and
  *   minus the integer sums of each plane over 32 and over 16 values, which start the accumulators

@@ -1,6 +1,6 @@
-/* [kernel] File types: how a weight is stored in a model file. A type knows how to dequantise (scalar, the
- * definition of its values) and how to pack into a panel format, which is what is computed on
- * (panel.h). Pure functions of pointers and sizes: ANY_THREAD. */
+/* [kernel] File types: how a weight is stored in a model file. A type knows how to dequantise
+ * (scalar, the definition of its values) and how to pack into a panel format, which is what is
+ * computed on (panel.h). Pure functions of pointers and sizes: ANY_THREAD. */
 #pragma once
 
 #include <stddef.h>

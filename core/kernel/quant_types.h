@@ -1,4 +1,5 @@
-/* [kernel] What each file in quant/ provides to the table: one pair of functions per row of quant.def. */
+/* [kernel] What each file in quant/ provides to the table: one pair of functions per row of
+ * quant.def. */
 #pragma once
 
 #include "core/kernel/quant.h"

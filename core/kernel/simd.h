@@ -1,5 +1,6 @@
-/* [kernel] What the x86-64 variants of the kernels share. Each variant carries its own target attribute: the
- * program is built for any x86-64 and chooses at run time (cpu.h). Other machines run scalar code. */
+/* [kernel] What the x86-64 variants of the kernels share. Each variant carries its own target
+ * attribute: the program is built for any x86-64 and chooses at run time (cpu.h). Other machines
+ * run scalar code. */
 #pragma once
 
 /* A body compiled into each variant, with the instructions that the variant may use. */

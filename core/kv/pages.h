@@ -83,7 +83,7 @@ void kv_page_touch(struct kv_pool *pool, uint32_t page);
 void kv_pool_on_evict(struct kv_pool *pool, void (*evict)(void *arg, uint32_t page), void *arg);
 
 /* K [head_dim][page_tokens] of a page; V [page_tokens][head_dim] follows it at head_bytes. Workers
- * read any page and write only the rows of the batch (DESIGN.md 6.2). */
+ * read any page and write only the rows of the batch. */
 static inline uint8_t *kv_page_k(const struct kv_pool *pool, uint32_t page, uint32_t layer,
                                  uint32_t kv_head)
 {

@@ -1,6 +1,6 @@
-/* [kv] Has anyone computed this? An index of pages by the token ids that they hold and the page before
- * them: a tree whose paths are timelines. Under a root of its own each tenant (salt) has its tree;
- * trees never meet. Found pages are compared token by token: nothing rests on a hash.
+/* [kv] Has anyone computed this? An index of pages by the token ids that they hold and the page
+ * before them: a tree whose paths are timelines. Under a root of its own each tenant (salt) has
+ * its tree; trees never meet. Found pages are compared token by token: nothing rests on a hash.
  *
  * Nodes are pages: complete ones are shared by reference; the rows of an incomplete one (the end of
  * a timeline that ended) or the first rows of a complete one are copied. Whoever holds a page holds

@@ -1,6 +1,6 @@
-/* [kv] Which pages are mine: the page table of one timeline. Position p lies in pages[p / page_tokens].
- * A seq is made of shared pages (read-only, complete) and private ones. ON_ENGINE writes; workers
- * read inside a step.
+/* [kv] Which pages are mine: the page table of one timeline. Position p lies in pages[p /
+ * page_tokens]. A seq is made of shared pages (read-only, complete) and private ones. ON_ENGINE
+ * writes; workers read inside a step.
  *
  * A seq holds one reference to each of its pages and the reservation for those to come. Rows of a
  * step are written behind n_tokens, which the owner raises when the step is done. */

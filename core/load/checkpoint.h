@@ -1,6 +1,6 @@
-/* [load] a model as its file gives it: typed keys and tensors, whatever the file format. Loaders (gguf.c;
- * later others) fill it; everything in it was range-checked against the file. Read-only after
- * checkpoint_open: ANY_THREAD. Owner: whoever opened it. */
+/* [load] a model as its file gives it: typed keys and tensors, whatever the file format. Loaders
+ * (gguf.c; later others) fill it; everything in it was range-checked against the file. Read-only
+ * after checkpoint_open: ANY_THREAD. Owner: whoever opened it. */
 #pragma once
 
 #include "core/base/error.h"

@@ -1,6 +1,6 @@
-/* [load] GGUF v2 and v3, little endian: all that is needed to find a key or a tensor, nothing copied
- * but names. Every byte is a stranger's: a count is checked against the bytes that are left before
- * anything is allocated or read for it.
+/* [load] GGUF v2 and v3, little endian: all that is needed to find a key or a tensor, nothing
+ * copied but names. Every byte is a stranger's: a count is checked against the bytes that are
+ * left before anything is allocated or read for it.
  *
  *   file   = "GGUF" version:u32 n_tensors:u64 n_keys:u64 key* tensor* padding data
  *   key    = name:string type:u32 value          string = n:u64 bytes

@@ -1,5 +1,6 @@
-/* [load] what the loaders of this room share: the inside of a checkpoint and how a loader fills it. Nobody
- * outside core/load includes this. ANY_THREAD: a checkpoint under construction is its opener's. */
+/* [load] what the loaders of this room share: the inside of a checkpoint and how a loader fills
+ * it. Nobody outside core/load includes this. ANY_THREAD: a checkpoint under construction is its
+ * opener's. */
 #pragma once
 
 #include "core/base/file.h"

@@ -1,5 +1,5 @@
-/* [load] typed reads of a checkpoint's keys: what is asked for, in range, or an error that names the
- * key and both values. */
+/* [load] typed reads of a checkpoint's keys: what is asked for, in range, or an error that names
+ * the key and both values. */
 #include "core/load/load.h"
 
 #include "core/base/mem.h"

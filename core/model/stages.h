@@ -6,7 +6,7 @@
  * by units of (rows, KV head, split of the keys). They meet at barriers. A batch of few rows is
  * run `solo`: each worker keeps the residual stream and does the row-wise work for itself, which
  * takes as long as waiting for another to do it and spares the barrier. The bits are the same
- * either way (DESIGN.md 6.3). */
+ * either way (README: the same bits). */
 #pragma once
 
 #include "core/base/workers.h"

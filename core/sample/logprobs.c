@@ -1,4 +1,5 @@
-/* [14 sample] logprob(i) = x_i - max - ln(sum_j exp(x_j - max)), summed in double in order of ids. */
+/* [14 sample] logprob(i) = x_i - max - ln(sum_j exp(x_j - max)), summed in double in order of
+ * ids. */
 #include "core/sample/logprobs.h"
 
 #include <math.h>

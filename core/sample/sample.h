@@ -28,7 +28,7 @@ struct sample_params {
     int32_t n_logprobs; /* -1 = none, 0..LOGPROBS_MAX alternatives */
 };
 
-struct sample_defaults { /* where the request is silent (API.md 1) */
+struct sample_defaults { /* where the request is silent */
     double temperature, top_p, min_p;
     uint32_t top_k;
 };

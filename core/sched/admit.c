@@ -1,6 +1,6 @@
-/* [05 scheduler] what a request must be before it may wait: its whole timeline built and checked. After
- * this its errors are over, unless the memory for its sampler (big, so only those that run have
- * one) runs out. */
+/* [05 scheduler] what a request must be before it may wait: its whole timeline built and checked.
+ * After this its errors are over, unless the memory for its sampler (big, so only those that run
+ * have one) runs out. */
 #include "core/base/mem.h"
 #include "core/sched/queue.h"
 #include "core/sched/scheduler.h"

@@ -1,7 +1,7 @@
-/* [16 stream] The tokens of one request on their way out: a ring of bytes with one writer (the engine)
- * and one reader (the loop), without locks. A record is a token, its alternatives and the text that
- * may leave with it. The writer asks for room before a token is computed, so that a push always
- * fits; a reader that is behind thereby takes its row out of the batch. */
+/* [16 stream] The tokens of one request on their way out: a ring of bytes with one writer (the
+ * engine) and one reader (the loop), without locks. A record is a token, its alternatives and the
+ * text that may leave with it. The writer asks for room before a token is computed, so that a
+ * push always fits; a reader that is behind thereby takes its row out of the batch. */
 #pragma once
 
 #include "core/base/error.h"

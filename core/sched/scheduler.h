@@ -1,5 +1,5 @@
-/* [05 scheduler] Who runs: takes requests in, starts them when a slot and their pages are free, runs
- * step after step, and ends each of them on one path. All of it is the engine thread's.
+/* [05 scheduler] Who runs: takes requests in, starts them when a slot and their pages are free,
+ * runs step after step, and ends each of them on one path. All of it is the engine thread's.
  *
  *   take (in line of its session) -> admit (check, build the timeline) -> wait -> start (share
  *   prefixes, reserve pages) -> step (plan, forward, sample, emit) ... -> finish

@@ -1,6 +1,6 @@
-/* [05 scheduler] Sessions: named timelines. A session is its token ids; the keys and values are found
- * again by prefix.c, or recomputed with the same bits, when the next request continues it. So an
- * idle session holds no page, and its pages are cached ones that pressure may take.
+/* [05 scheduler] Sessions: named timelines. A session is its token ids; the keys and values are
+ * found again by prefix.c, or recomputed with the same bits, when the next request continues it.
+ * So an idle session holds no page, and its pages are cached ones that pressure may take.
  *
  * Its requests stand in line: the first runs, the others wait for it. What they may hold together is
  * bounded (SESSIONS_MAX, SESSIONS_BYTES); a session is never dropped to make room for another,

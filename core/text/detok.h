@@ -1,5 +1,6 @@
-/* [15 detok] ids -> text, as it may leave: whole UTF-8 characters, nothing that may yet become a stop
- * string, and no stop string. One detok belongs to one request. ON_ENGINE, or its owner's thread. */
+/* [15 detok] ids -> text, as it may leave: whole UTF-8 characters, nothing that may yet become a
+ * stop string, and no stop string. One detok belongs to one request. ON_ENGINE, or its owner's
+ * thread. */
 #pragma once
 
 #include "core/text/text.h"

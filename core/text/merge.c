@@ -1,5 +1,5 @@
-/* [04 tokenizer] merging the best-ranked neighbours, with a heap. An entry of the heap is stale when
- * the pair that now begins at its index has another rank. */
+/* [04 tokenizer] merging the best-ranked neighbours, with a heap. An entry of the heap is stale
+ * when the pair that now begins at its index has another rank. */
 #include "core/text/merge.h"
 
 #include "core/base/mem.h"

@@ -1,4 +1,5 @@
-/* [04 tokenizer] the vocabulary: token texts, a hash of the ordinary ones, a sorted list of marks. */
+/* [04 tokenizer] the vocabulary: token texts, a hash of the ordinary ones, a sorted list of
+ * marks. */
 #include "core/text/vocab.h"
 
 #include "core/base/mem.h"

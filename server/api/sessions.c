@@ -1,5 +1,5 @@
-/* [02 api] sessions: list, look, delete, fork, rewind. The engine's thread does it between two steps and
- * answers by callback. */
+/* [02 api] sessions: list, look, delete, fork, rewind. The engine's thread does it between two
+ * steps and answers by callback. */
 #include "core/base/mem.h"
 #include "server/check.h"
 #include "server/fields.h"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The command line as API.md 6 promises it: results on stdout, one line of reason on stderr, exit 0, 1 or 2."""
+"""The command line as the README promises it: results on stdout, one line of reason on stderr, exit 0, 1 or 2."""
 import json
 import os
 import pathlib

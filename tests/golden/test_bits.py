@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Bits do not depend on company (DESIGN: engine invariant 3): `attend logits` writes identical files whatever
+"""Bits do not depend on company (README: the same bits): `attend logits` writes identical files whatever
 the prefill chunk, the number of threads, prefill or decode."""
 import itertools
 import pathlib

@@ -1,4 +1,4 @@
-/* What fits into memory (DESIGN.md 6.4): defaults shrink, explicit values are refused with the sum. */
+/* What fits into memory: defaults shrink, explicit values are refused with the sum. */
 #include "core/open.h"
 
 #include <setjmp.h>

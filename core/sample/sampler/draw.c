@@ -1,5 +1,6 @@
-/* [14 sample] draw: candidate i with probability exp(x_i - max) / sum_j exp(x_j - max), by the random
- * number of this seed and position. Sums by blocks, so that the second pass finds its block at once. */
+/* [14 sample] draw: candidate i with probability exp(x_i - max) / sum_j exp(x_j - max), by the
+ * random number of this seed and position. Sums by blocks, so that the second pass finds its
+ * block at once. */
 #include "core/sample/chain.h"
 #include "core/sample/rng.h"
 

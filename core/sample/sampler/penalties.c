@@ -1,4 +1,5 @@
-/* [14 sample] penalties, for each token that occurs in the last repeat_last_n of the timeline, n times:
+/* [14 sample] penalties, for each token that occurs in the last repeat_last_n of the timeline, n
+ * times:
  *
  *   x = x > 0 ? x / repeat : x * repeat        (N. Keskar and others, CTRL, 2019)
  *   x = x - n * frequency - presence           (OpenAI) */

@@ -1,5 +1,5 @@
-/* [14 sample] temperature: x_i = (x_i - max) / T. Below 1 the probable become more so; the difference
- * to the best keeps any T in range. */
+/* [14 sample] temperature: x_i = (x_i - max) / T. Below 1 the probable become more so; the
+ * difference to the best keeps any T in range. */
 #include "core/sample/chain.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* [04 tokenizer] byte-level BPE (GPT-2 and after): text is cut into words, every byte of a word is a
- * token, and pairs of neighbours merge in the order in which training found them.
+/* [04 tokenizer] byte-level BPE (GPT-2 and after): text is cut into words, every byte of a word
+ * is a token, and pairs of neighbours merge in the order in which training found them.
  *
  * In the file a byte is written as a printable character: those that are printable in Latin-1 as
  * themselves, the other 68 as U+0100 and up, in order ("Ġ" is the space). */
