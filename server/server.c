@@ -63,7 +63,7 @@ static void write_url(const struct server *s, char *out, size_t n_out)
 static void say_ready(const struct server *s)
 {
     const struct engine_model *m = engine_model(s->engine);
-    char url[300], command[700], name[300], path[600], types[200], quoted[800];
+    char url[300], command[700], name[300], path[600], types[200], quoted[800], blas[100];
     write_url(s, url, sizeof(url));
     snprintf(command, sizeof(command), "curl -N %s/generate -d '%s'", url, server_example(s));
     log_line(LOG_INFO, "model ready",
@@ -73,7 +73,7 @@ static void say_ready(const struct server *s)
              log_quote(s->model_name, name, sizeof(name)), log_quote(m->path, path, sizeof(path)),
              m->arch, log_quote(m->types, types, sizeof(types)), m->n_params, m->context,
              m->n_pages, m->page_tokens, m->kv_type, m->kv_token_bytes, m->threads, m->cpu_level,
-             m->activations, m->blas_name[0] ? m->blas_name : "off",
+             m->activations, log_quote(m->blas_name[0] ? m->blas_name : "off", blas, sizeof(blas)),
              log_quote(command, quoted, sizeof(quoted)));
 }
 
