@@ -1,6 +1,6 @@
 /* [base] fuzzing: any bytes as the body of POST /generate. It is taken, and then every number is in its range, or
  * it is refused with a sentence and a status of the client's fault. */
-#include "server/api/generate.h"
+#include "server/generate_fields.h"
 
 #include <math.h>
 #include <stdlib.h>
