@@ -121,13 +121,20 @@ void conn_gone(struct conn *c)
         exchange_abandon(c->x);
 }
 
+void conn_doom(struct conn *c)
+{
+    /* With a timeout of its own it is in a list that every MHD_run walks. The value must differ from
+     * the daemon's. */
+    unsigned int doom_s = c->server->config->idle_s == 1 ? 2 : 1;
+    MHD_set_connection_option(c->mhd, MHD_CONNECTION_OPTION_TIMEOUT, doom_s);
+    c->server->need_run = true;
+}
+
 void conn_cut(struct conn *c)
 {
     conn_gone(c);
     shutdown(c->fd, SHUT_RDWR);
-    /* a connection that waits for more of a line it has no room for is closed only by its timeout */
-    MHD_set_connection_option(c->mhd, MHD_CONNECTION_OPTION_TIMEOUT, 1U);
-    c->server->need_run = true;
+    conn_doom(c);
 }
 
 /* Bytes of a next request came since the last answer: it has begun. libmicrohttpd tells us only

@@ -41,6 +41,10 @@ void conn_idle(struct conn *c) ON_LOOP;
 /* The client has left: ends what runs for it. */
 void conn_gone(struct conn *c) ON_LOOP;
 
+/* It is about to be closed: lets libmicrohttpd look at it again soon, which it does not where a
+ * connection was closed from inside a reader, or waits for more of a line it has no room for. */
+void conn_doom(struct conn *c) ON_LOOP;
+
 /* Cuts it, now: what runs for it ends, libmicrohttpd closes it at its next run. */
 void conn_cut(struct conn *c) ON_LOOP;
 

@@ -222,8 +222,10 @@ static ON_LOOP void send_head(struct generation *g)
                                                                on_read, g, on_response_free);
     g->head_out = true;
     g->t_spoken_ms = uv_now(&g->server->loop);
-    if (!r)
+    if (!r) {
+        reply_stream(g->x, MHD_HTTP_OK, NULL);
         return;
+    }
     g->refs++;
     g->response = r;
     MHD_add_response_header(r, "Content-Type", stream_content_type(g->stream.format));

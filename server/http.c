@@ -32,7 +32,6 @@ enum {
         65536,         /* bodies up to this are read before an error, and the connection lives */
     BODIES_FACTOR = 8, /* all bodies being received: at most so many of the largest ... */
     BODIES_LEAST = 256 << 20, /* ... or this */
-    DYING_S = 1,
 };
 
 /* ---- exchange: what work sees of a request ---- */
@@ -302,6 +301,7 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **slot,
                          enum MHD_RequestTerminationCode how)
 {
     struct server *s = cls;
+    (void)mhd;
     struct exchange *x = *slot;
     thread_assert_loop();
     s->progress++;
@@ -312,14 +312,8 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **slot,
         x->status = METRICS_CLIENT_LEFT;
     x->suspended = false;
     exchange_leave(x);
-    if (how != MHD_REQUEST_TERMINATED_COMPLETED_OK || x->http10 || x->early) {
-        /* A connection closed from inside a reader is in no list that libmicrohttpd looks at; one
-         * with a timeout of its own is. The value must differ from the daemon's. */
-        MHD_set_connection_option(mhd, MHD_CONNECTION_OPTION_TIMEOUT,
-                                  s->config->idle_s == DYING_S ? DYING_S + 1U
-                                                               : (unsigned int)DYING_S);
-        s->need_run = true;
-    }
+    if (how != MHD_REQUEST_TERMINATED_COMPLETED_OK || x->http10 || x->early)
+        conn_doom(x->conn);
     if (x->early && how == MHD_REQUEST_TERMINATED_COMPLETED_OK)
         linger_start(s, x->conn->fd);
     metrics_request(&s->metrics, x->route, x->status, (double)(clock_ns() - x->t_begin_ns) / 1e9);

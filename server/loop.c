@@ -87,6 +87,8 @@ void loop_pump(struct server *s)
 
 void loop_sweep(struct server *s, uint64_t every_ms)
 {
+    if (!uv_is_active((uv_handle_t *)&s->sweep))
+        s->beat_ms = uv_now(&s->loop); /* nobody has felt the engine's pulse since */
     if (!uv_is_active((uv_handle_t *)&s->sweep) || uv_timer_get_repeat(&s->sweep) != every_ms)
         uv_timer_start(&s->sweep, on_sweep, every_ms, every_ms);
 }

@@ -3,15 +3,12 @@
 
 #include "core/base/mem.h"
 #include "server/state.h"
+#include "server/version.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-#ifndef ATTEND_VERSION
-#define ATTEND_VERSION "dev"
-#endif
 
 /* Upper bounds in seconds: a token takes milliseconds, a long answer on a slow machine an hour. */
 static const double bounds[METRICS_BUCKETS] = {

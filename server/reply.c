@@ -67,8 +67,11 @@ static void add_cors(const struct exchange *x, struct MHD_Response *r)
 /* Keeps the answer, with the headers that all have. */
 static ON_LOOP void keep(struct exchange *x, int status, struct MHD_Response *r)
 {
-    if (!r)
-        return; /* no memory: http.c closes the connection */
+    if (!r) { /* no memory for an answer: the connection is closed */
+        x->over = true;
+        exchange_resume(x);
+        return;
+    }
     MHD_add_response_header(r, "X-Request-Id", x->id);
     add_cors(x, r);
     if (x->early || x->conn->over || x->server->phase != SERVER_RUNNING)

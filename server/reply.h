@@ -17,7 +17,8 @@ void reply_method(struct exchange *x, const struct error *err, const char *allow
 /* 204 with what a browser's preflight asks for, where CORS is on. */
 void reply_options(struct exchange *x, const char *allow) ON_LOOP;
 
-/* A streamed answer, made by its owner: gives it the common headers and keeps it. */
+/* A streamed answer, made by its owner: gives it the common headers and keeps it. NULL (no memory) closes
+ * the connection. */
 void reply_stream(struct exchange *x, int status, struct MHD_Response *response) ON_LOOP;
 
 /* Sends an error past libmicrohttpd, which takes no answer while a body arrives. The connection must be

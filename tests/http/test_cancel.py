@@ -212,8 +212,11 @@ def test_D2_30_cancelled_streams_leave_no_descriptor():
             wire.reset() if i % 2 else wire.close()
         d.gone()
         until(lambda: d.descriptors() <= base + 1, 5, lambda: f"{d.descriptors()} descriptors, {base} before")
-        for _ in range(5):  # the ends that are no cancellations, HTTP/1.0 too
-            assert d.send({**LONG, "max_tokens": 3}, version="1.0").body()
+        for i in range(9):  # the ends that are no cancellations
+            head = {"Connection": "close", "Accept": ("text/plain", "text/event-stream", "application/json")[i % 3]}
+            assert d.send({**LONG, "max_tokens": 3}, head, version="1.0").body()
+            wire = d.send({**LONG, "max_tokens": 3}, head)
+            assert wire.body() and wire.rest() == b"", "closed after its answer"
         until(lambda: d.descriptors() <= base + 1, 5, lambda: f"{d.descriptors()} descriptors, {base} before")
         old.request("GET", "/health")
         assert old.getresponse().status == 200
