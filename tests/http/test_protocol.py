@@ -146,6 +146,12 @@ def test_B3_413_while_the_client_is_still_sending():
                 assert wire.status == 413 and wire.headers["connection"] == "close", (wire.status, wire.headers)
                 assert "4096" in error["message"], error
                 wire.close()
+        # a client that raises when it cannot send, as most do
+        c = d.connection()
+        c.request("POST", "/generate", (b"x" * 65536 for _ in range(300)), {"Transfer-Encoding": "chunked"},
+                  encode_chunked=True)
+        assert c.getresponse().status == 413
+        c.close()
         # with Expect the body is never asked for
         statuses, got, closed = raw(d, post(HOST + b"Content-Length: 50000000\r\nExpect: 100-continue\r\n", b""))
         assert statuses == [413] and closed, got
