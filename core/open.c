@@ -200,13 +200,29 @@ static void start_blas(struct opened *o, enum blas_mode blas)
         o->names.blas[0] = '\0';
 }
 
+/* A token without a row in the embedding matrix cannot be computed: requests name theirs, which are
+ * checked as they come, but BOS is put before them. */
+static int check_vocab(const struct opened *o, struct error *err)
+{
+    uint32_t bos, n_vocab = o->info.n_vocab;
+    if (text_n_vocab(o->text) > n_vocab)
+        return error_set(err, ERR_FORMAT,
+                         "%s: tokenizer.ggml.tokens has %u tokens, token_embd.weight %u rows",
+                         o->info.file_name, text_n_vocab(o->text), n_vocab);
+    if (text_bos(o->text, &bos) && bos >= n_vocab)
+        return error_set(err, ERR_FORMAT,
+                         "%s: tokenizer.ggml.bos_token_id is %u, token_embd.weight has %u rows",
+                         o->info.file_name, bos, n_vocab);
+    return 0;
+}
+
 /* Everything that takes memory, once it is known to fit. */
 static int build(struct opened *o, const struct checkpoint *c, const struct open_options *options,
                  const struct model_options *mo, const struct kv_geometry *g, struct error *err)
 {
     if (options->text) {
         o->text = text_open(c, err);
-        if (!o->text)
+        if (!o->text || check_vocab(o, err))
             return -1;
     }
     o->workers = workers_open(o->info.threads, err);

@@ -1,10 +1,15 @@
 /* What fits into memory: defaults shrink, explicit values are refused with the sum. */
 #include "core/open.h"
 
+#include "core/base/log.h"
+#include "tests/lib/worked.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -139,6 +144,57 @@ static void test_words(void **state)
     assert_string_equal(err.param, "kv_type");
 }
 
+struct change {
+    const char *was, *now; /* [n] */
+    size_t n;
+};
+#define CHANGE(was, now) ((struct change){was, now, sizeof(was) - 1})
+
+/* The worked example's file with some of its bytes written over. */
+static void refuse_file(const struct change *changes, uint32_t n_changes, const char *words)
+{
+    char path[] = "/tmp/attend-open-XXXXXX";
+    int fd = mkstemp(path);
+    struct gguf g = worked_gguf();
+    struct str file = {0};
+    struct error err = {0};
+    struct opened o;
+    gguf_finish(&g, &file);
+    gguf_free(&g);
+    for (uint32_t i = 0; i < n_changes; i++) {
+        char *at = memmem(file.s, file.n, changes[i].was, changes[i].n);
+        assert_non_null(at);
+        memcpy(at, changes[i].now, changes[i].n);
+    }
+    assert_int_equal(write(fd, file.s, file.n), file.n);
+    close(fd);
+    str_free(&file);
+    struct engine_options e = {.model = path, .threads = 1, .max_running = 1};
+    struct open_options options = {.engine = &e, .max_rows = 4, .max_logits = 1, .text = true};
+    int rc = open_model(&o, &options, &err);
+    unlink(path);
+    assert_int_equal(rc, -1);
+    assert_int_equal(err.code, ERR_FORMAT);
+    if (!strstr(err.text, words))
+        fail_msg("\"%s\" lacks \"%s\"", err.text, words);
+}
+
+/* A token without a row in the embedding matrix: the file is refused, not the engine stopped by it. */
+static void test_tokens_beyond_the_matrix(void **state)
+{
+    (void)state;
+#define ROWS(n) "token_embd.weight\2\0\0\0\4\0\0\0\0\0\0\0" n "\3\0\0\0\0\0"
+#define BOS(id) "bos_token_id\4\0\0\0" id "\0\0"
+    refuse_file(&CHANGE(ROWS("\xA0"), ROWS("\x9F")), 1,
+                "tokenizer.ggml.tokens has 928 tokens, token_embd.weight 927 rows");
+    /* without a tokenizer, BOS may be any id: it is put before prompts of ids, too */
+    const struct change bos[] = {CHANGE("tokenizer.ggml.model", "tokenizer.ggml.nodel"),
+                                 CHANGE(BOS("\0\0"), BOS("\xA0\3"))};
+    refuse_file(bos, 2, "tokenizer.ggml.bos_token_id is 928, token_embd.weight has 928 rows");
+#undef ROWS
+#undef BOS
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -147,7 +203,9 @@ int main(void)
         cmocka_unit_test(test_explicit_values_are_kept_or_refused),
         cmocka_unit_test(test_what_never_fits),
         cmocka_unit_test(test_huge_pools_stay_countable),
+        cmocka_unit_test(test_tokens_beyond_the_matrix),
         cmocka_unit_test(test_words),
     };
+    log_set_level(LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
