@@ -189,25 +189,24 @@ void chain_taken(struct chain *ch, uint32_t m)
 
 /* ---- picking ---- */
 
-static bool is_banned(const struct chain *ch, uint32_t id, bool by_bias)
+/* Nothing is possible: the lowest id that nobody banned, else that the caller did not ban, else 0.
+ * The stages are over: the candidates are room for marks, so that many bans cost no more than few. */
+static uint32_t lowest_allowed(struct chain *ch)
 {
+    enum { FREE, BIASED, BANNED };
+    uint32_t lowest = 0;
+    for (uint32_t id = 0; id < ch->n_vocab; id++)
+        ch->c[id].id = FREE;
+    for (uint32_t i = 0; i < ch->params->n_biases; i++)
+        if (ch->params->biases[i].bias == -INFINITY)
+            ch->c[ch->params->biases[i].id].id = BIASED;
     for (uint32_t i = 0; i < ch->n_banned; i++)
-        if (ch->banned[i] == id)
-            return true;
-    for (uint32_t i = 0; by_bias && i < ch->params->n_biases; i++)
-        if (ch->params->biases[i].id == id && ch->params->biases[i].bias == -INFINITY)
-            return true;
-    return false;
-}
-
-/* Nothing is possible: the lowest id that nobody banned, else that the caller did not ban, else 0. */
-static uint32_t lowest_allowed(const struct chain *ch)
-{
-    for (int by_bias = 1; by_bias >= 0; by_bias--)
-        for (uint32_t id = 0; id < ch->n_vocab; id++)
-            if (!is_banned(ch, id, by_bias))
-                return id;
-    return 0;
+        if (ch->banned[i] < ch->n_vocab)
+            ch->c[ch->banned[i]].id = BANNED;
+    for (uint32_t id = 1; id < ch->n_vocab; id++)
+        if (ch->c[id].id < ch->c[lowest].id)
+            lowest = id;
+    return lowest;
 }
 
 /* NOLINTNEXTLINE(readability-function-size): eight parameters, what a row consists of */

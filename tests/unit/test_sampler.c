@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -104,6 +105,38 @@ static void test_bans(void **state)
         }
         sampler_close(s);
     }
+}
+
+/* Every token banned by the request: what is chosen is the same, and takes no longer for it. */
+static void test_all_banned(void **state)
+{
+    (void)state;
+    enum { N = 65536 };
+    static struct logit_bias biases[N];
+    static float logits[N];
+    struct sample_choice choice;
+    struct timespec begin, end;
+    struct sample_params p = neutral();
+    p.biases = biases;
+    p.n_biases = N;
+    for (uint32_t i = 0; i < N; i++)
+        biases[i] = (struct logit_bias){N - 1 - i, -INFINITY};
+    struct sampler *s = sampler_open(&p, N, NULL);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
+    sampler_pick(s, logits, 0, NULL, 0, (uint32_t[]){0, 1, N + 5}, 3, &choice);
+    assert_int_equal(choice.id, 2); /* the lowest of those that only the request banned */
+    biases[10].id = 0;              /* N - 11 is banned no more */
+    struct sampler *but_one = sampler_open(&p, N, NULL);
+    memset(logits, 0xFF, sizeof(logits)); /* NaN: nothing is left */
+    sampler_pick(but_one, logits, 0, NULL, 0, (uint32_t[]){0, 1}, 2, &choice);
+    assert_int_equal(choice.id, N - 11);
+    sampler_pick(but_one, logits, 0, NULL, 0, (uint32_t[]){N - 11}, 1, &choice);
+    assert_int_equal(choice.id, 0);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+    assert_true((double)(end.tv_sec - begin.tv_sec) + (double)(end.tv_nsec - begin.tv_nsec) / 1e9 <
+                0.5);
+    sampler_close(s);
+    sampler_close(but_one);
 }
 
 static void test_bias(void **state)
@@ -481,6 +514,7 @@ int main(void)
         cmocka_unit_test(test_philox_is_the_published_one),
         cmocka_unit_test(test_greedy),
         cmocka_unit_test(test_bans),
+        cmocka_unit_test(test_all_banned),
         cmocka_unit_test(test_bias),
         cmocka_unit_test(test_penalties),
         cmocka_unit_test(test_top_k),
