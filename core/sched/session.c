@@ -100,16 +100,23 @@ int sessions_room(const struct sessions *t, uint32_t n_ids, struct error *err)
     return 0;
 }
 
+/* What is counted is what is held: the room behind the last id is given back. */
+static void fit_ids(struct session *s)
+{
+    uint32_t *less = mem_grow(s->ids, s->n_ids, sizeof(*s->ids));
+    s->ids = less ? less : s->ids;
+}
+
 void session_keep(struct sessions *t, struct session *s, uint32_t *ids, uint32_t n, uint32_t root)
 {
-    uint32_t *less = n ? mem_grow(ids, n, sizeof(*ids)) : NULL;
     prefix_root_share(t->prefix, root);
     prefix_root_drop(t->prefix, s->root);
     s->root = root;
     free(s->ids);
     t->bytes += ((uint64_t)n - s->n_ids) * sizeof(*ids);
-    s->ids = less ? less : ids;
+    s->ids = ids;
     s->n_ids = n;
+    fit_ids(s);
     s->last_used_s = unix_s();
 }
 
@@ -233,6 +240,7 @@ ON_ENGINE static int rewind_session(struct sessions *t, struct session *s,
                                c->at, s->n_ids);
     t->bytes -= (uint64_t)(s->n_ids - c->at) * sizeof(*s->ids);
     s->n_ids = c->at;
+    fit_ids(s);
     s->last_used_s = unix_s();
     return answer_one(t, s, c);
 }

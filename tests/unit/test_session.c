@@ -1,6 +1,7 @@
 /* Sessions: timelines that requests continue, in line; list, delete, fork, rewind. */
 #include "tests/lib/rig.h"
 
+#include <malloc.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -252,6 +253,36 @@ static void test_unknown_sessions(void **state)
     rig_close(&g);
 }
 
+/* What a session no longer holds it gives back: else rewound ones would hold memory uncounted. */
+static void test_rewound_memory(void **state)
+{
+    (void)state;
+    struct rig g;
+    struct answer a;
+    uint32_t ids[4000];
+    rig_fill(ids, 4000, 1);
+    rig_open(&g, &(struct rig_options){.n_ctx = 4096, .n_pages = 300});
+    struct request_params p = {.max_tokens = 1, .cache = true, .session = "s"};
+    rig_submit(&g, &a, &p, ids, 4000);
+    rig_run(&g, &a, 1);
+    const struct session *s = sessions_find(&g.s.sessions, "s");
+    assert_true(malloc_usable_size(s->ids) >= 4001 * sizeof(uint32_t));
+    struct session_command c = rig_command(&g, SESSION_REWIND, "s", NULL, 10);
+    assert_int_equal(c.rc, 0);
+    free(c.infos);
+    assert_true(malloc_usable_size(s->ids) < 1000);
+    assert_int_equal(g.s.sessions.bytes, 10 * sizeof(uint32_t));
+    for (int i = 0; i < 2; i++) { /* to nothing, twice */
+        c = rig_command(&g, SESSION_REWIND, "s", NULL, 0);
+        assert_int_equal(c.rc, 0);
+        free(c.infos);
+    }
+    rig_submit(&g, &a, &p, ids, 100);
+    rig_run(&g, &a, 1);
+    rig_expect(&g, &a, ids, 100, 1);
+    rig_close(&g);
+}
+
 /* P8: sessions are never dropped for room: the request that finds none is refused, and says why. */
 static void test_p8_no_room(void **state)
 {
@@ -292,6 +323,7 @@ int main(void)
         cmocka_unit_test(test_commands),
         cmocka_unit_test(test_p11_delete_running),
         cmocka_unit_test(test_unknown_sessions),
+        cmocka_unit_test(test_rewound_memory),
         cmocka_unit_test(test_p8_no_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
