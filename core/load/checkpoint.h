@@ -56,7 +56,7 @@ uint64_t checkpoint_bytes(const struct checkpoint *c);
 uint32_t checkpoint_n_meta(const struct checkpoint *c);
 const struct meta *checkpoint_meta(const struct checkpoint *c, uint32_t i);
 uint32_t checkpoint_n_tensors(const struct checkpoint *c);
-const struct tensor *checkpoint_tensor(const struct checkpoint *c, uint32_t i);
+const struct tensor *checkpoint_tensor(const struct checkpoint *c, uint32_t i); /* one array */
 
 const struct meta *meta_find(const struct checkpoint *c, const char *key); /* or NULL */
 const struct tensor *tensor_find(const struct checkpoint *c, const char *name);

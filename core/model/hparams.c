@@ -52,8 +52,9 @@ static int read_float(const struct reader *r, const char *name, double other, fl
     double v;
     if (meta_float_or(r->c, key_of(r, name, key), other, &v, r->err))
         return -1;
-    if (!(v > 0 && v <= 1e30))
-        return error_set(r->err, ERR_FORMAT, "key %s is %g, wanted a positive number", key, v);
+    if (!(v >= 1e-30 && v <= 1e30)) /* a float: less would be 0 */
+        return error_set(r->err, ERR_FORMAT, "key %s is %g, wanted a number from 1e-30 to 1e30",
+                         key, v);
     *value = (float)v;
     return 0;
 }

@@ -92,9 +92,7 @@ static int find(struct list *l, enum name id, uint32_t layer, const char *suffix
     const struct tensor *t = *found = tensor_find(l->c, name);
     if (!t)
         return need == OPTIONAL ? 0 : error_set(l->err, ERR_FORMAT, "no tensor %s", name);
-    for (uint32_t i = 0; i < checkpoint_n_tensors(l->c); i++)
-        if (checkpoint_tensor(l->c, i) == t)
-            l->used[i] = true;
+    l->used[t - checkpoint_tensor(l->c, 0)] = true;
     return check_shape(t, shape, l->err);
 }
 

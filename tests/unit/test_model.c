@@ -624,6 +624,17 @@ static void groups(struct gguf *g)
     set_u32(g, llama, "attention.head_count", 6);
     set_u32(g, llama, "attention.head_count_kv", 4);
 }
+/* More than 0 in the file, 0 as a float: its powers would be infinite. */
+static void base_of_nothing(struct gguf *g)
+{
+    gguf_str(g, "general.architecture", "llama");
+    set_u32(g, llama, "block_count", 1);
+    set_u32(g, llama, "embedding_length", DIM);
+    set_u32(g, llama, "feed_forward_length", FF);
+    set_u32(g, llama, "context_length", CTX);
+    set_u32(g, llama, "attention.head_count", 5);
+    gguf_raw(g, "llama.rope.freq_base", 12, &(double){1e-50}, sizeof(double));
+}
 
 static void test_refusals(void **state)
 {
@@ -646,6 +657,7 @@ static void test_refusals(void **state)
     refuse(wrong_matrix, false, false,
            "blk.0.attn_q.weight is [12, 20] of 2 dimensions, wanted [36, 20]");
     refuse(groups, false, true, "head_count_kv is 4: 6 heads");
+    refuse(base_of_nothing, false, true, "rope.freq_base is 1e-50, wanted a number from 1e-30");
 }
 
 /* Loading gives up between tensors. */
