@@ -179,8 +179,11 @@ static int take_raw(struct detok *d, bool last, struct str *out)
     }
     if (at)
         drop(&d->raw, at);
+    if (d->raw.failed || d->held.failed) { /* bytes are missing: the automata are ahead of held */
+        out->failed = d->stopped = true;
+        return -1;
+    }
     release(d, out);
-    out->failed |= d->raw.failed || d->held.failed;
     return -1;
 }
 
