@@ -1,4 +1,4 @@
-/* [kernel] Integer panels in vectors: a template, included by panel_int_x86.h once for each CPU
+/* [kernel] Integer panels in vectors: a template, included by panel_int_variants.h once for each CPU
  * level, with
  *
  *   SIMD         the level's name: avx2, avx512, avx512vnni    SIMD_TARGET  its target attribute
