@@ -32,8 +32,8 @@ struct matrix {
 int matrix_open(struct matrix *w, enum quant_id type, uint32_t n_out, uint32_t n_in,
                 struct error *err);
 
-/* Packs n_rows rows of the file's type, the first at `data`, to rows out_begin and on. Workers may pack
- * disjoint panels at once; a panel is one worker's. */
+/* Packs n_rows rows of the file's type, the first at `data`, to rows out_begin and on. Workers may
+ * pack disjoint panels at once; a panel is one worker's. */
 void matrix_pack(struct matrix *w, enum quant_id type, const uint8_t *data, uint32_t out_begin,
                  uint32_t n_rows);
 void matrix_close(struct matrix *w); /* zeroed is fine */

@@ -1,5 +1,5 @@
-/* [kernel] Integer panels in vectors: a template, included by panel_int_variants.h once for each CPU
- * level, with
+/* [kernel] Integer panels in vectors: a template, included by panel_int_variants.h once for each
+ * CPU level, with
  *
  *   SIMD         the level's name: avx2, avx512, avx512vnni    SIMD_TARGET  its target attribute
  *   SIMD_LANES   8 or 16 rows of W in a vector
