@@ -121,7 +121,7 @@ def test_sessions_are_listed_forked_rewound_deleted():
         one = d.get("/sessions/one").json()
         assert set(one) == {"id", "tokens", "bytes", "created", "last_used", "state"}, one
         assert (one["id"], one["tokens"], one["state"]) == ("one", 105, "idle"), one
-        assert one["bytes"] == 104 * 640, f"2 x 5 layers x 4 KV heads x 8 x 2 bytes a computed token: {one}"
+        assert one["bytes"] == 105 * 640, f"2 x 5 layers x 4 KV heads x 8 x 2 bytes a token: {one}"
         assert d.get("/sessions").json() == {"sessions": [one]}
 
         fork = d.post({"to": "two", "at": 50}, "/sessions/one/fork")
