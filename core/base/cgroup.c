@@ -77,26 +77,52 @@ uint32_t cgroup_processors(void)
     return least;
 }
 
-/* limit - use of two files; UINT64_MAX without a limit. */
-static uint64_t left_of(const char *limit_path, const char *use_path)
+/* The number behind a word of memory.stat; 0 where there is none. */
+static long long read_stat(const char *path, const char *word)
 {
+    char line[128], name[64];
+    long long value, found = 0;
+    FILE *f = fopen(path, "r");
+    while (f && fgets(line, sizeof(line), f))
+        if (sscanf(line, "%63s %lld", name, &value) == 2 && strcmp(name, word) == 0)
+            found = value;
+    if (f)
+        fclose(f);
+    return found;
+}
+
+/* Names in a folder of version 2 and of version 1. */
+static const struct {
+    const char *limit, *use, *cache;
+} names[] = {{"memory.max", "memory.current", "inactive_file"},
+             {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"}};
+
+uint64_t cgroup_memory_left_in(const char *folder)
+{
+    char path[640];
     long long limit[2], use[2];
-    if (read_numbers(limit_path, limit) < 1)
-        return UINT64_MAX;
-    if (read_numbers(use_path, use) < 1)
-        use[0] = 0;
-    return limit[0] > use[0] ? (uint64_t)(limit[0] - use[0]) : 0;
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof(path), "%s/%s", folder, names[i].limit);
+        if (read_numbers(path, limit) < 1)
+            continue;
+        snprintf(path, sizeof(path), "%s/%s", folder, names[i].use);
+        if (read_numbers(path, use) < 1)
+            use[0] = 0;
+        snprintf(path, sizeof(path), "%s/memory.stat", folder);
+        long long cache = read_stat(path, names[i].cache);
+        use[0] -= cache < use[0] ? cache : use[0];
+        return limit[0] > use[0] ? (uint64_t)(limit[0] - use[0]) : 0;
+    }
+    return UINT64_MAX;
 }
 
 uint64_t cgroup_memory_left(void)
 {
-    char group[512], limit[600], use[600];
-    uint64_t least = left_of("/sys/fs/cgroup/memory/memory.limit_in_bytes",
-                             "/sys/fs/cgroup/memory/memory.usage_in_bytes");
+    char group[512], folder[600];
+    uint64_t least = cgroup_memory_left_in("/sys/fs/cgroup/memory");
     for (bool more = own_group(group, sizeof(group)); more; more = to_parent(group)) {
-        snprintf(limit, sizeof(limit), "/sys/fs/cgroup%s/memory.max", group);
-        snprintf(use, sizeof(use), "/sys/fs/cgroup%s/memory.current", group);
-        uint64_t left = left_of(limit, use);
+        snprintf(folder, sizeof(folder), "/sys/fs/cgroup%s", group);
+        uint64_t left = cgroup_memory_left_in(folder);
         least = left < least ? left : least;
     }
     return least;

@@ -7,5 +7,10 @@
 /* Processors of the CPU quota, rounded up; 0 = no quota. */
 uint32_t cgroup_processors(void);
 
-/* Bytes between the memory limit and what is in use; UINT64_MAX = no limit. */
+/* Bytes between the memory limit and what is in use; UINT64_MAX = no limit. Pages of files that were
+ * read and are not in use (inactive_file) count as free: a model that was just fetched would
+ * otherwise not fit beside its own file. */
 uint64_t cgroup_memory_left(void);
+
+/* The same of one group, by its folder. */
+uint64_t cgroup_memory_left_in(const char *folder);

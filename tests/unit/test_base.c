@@ -1,4 +1,5 @@
-/* core/base: UTF-8, strings, errors, log values, workers. */
+/* core/base: UTF-8, strings, errors, log values, workers, what a control group leaves. */
+#include "core/base/cgroup.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
@@ -11,7 +12,9 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -173,6 +176,52 @@ static void slices_cover(void **state)
         }
 }
 
+static void put_file(const char *folder, const char *name, const char *text)
+{
+    char path[128];
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    if (!text) {
+        unlink(path);
+        return;
+    }
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0 && fclose(f) == 0);
+}
+
+/* What a group may still take: a file that was read is in its use, but not in the way. */
+static void group_memory(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *limit_name, *limit, *use_name, *use, *stat;
+        uint64_t left;
+    } cases[] = {
+        {"memory.max", "1000\n", "memory.current", "700\n", "anon 1\ninactive_file 600\n", 900},
+        {"memory.max", "1000\n", "memory.current", "700\n", "active_file 600\n", 300},
+        {"memory.max", "1000\n", "memory.current", "1200\n", NULL, 0},
+        {"memory.max", "1000\n", "memory.current", NULL, "inactive_file 600\n", 1000},
+        {"memory.max", "max\n", "memory.current", "700\n", NULL, UINT64_MAX},
+        {"memory.limit_in_bytes", "1000\n", "memory.usage_in_bytes", "700\n",
+         "inactive_file 5\ntotal_inactive_file 50\n", 350},
+        {"memory.limit_in_bytes", "9223372036854771712\n", "memory.usage_in_bytes", "10\n",
+         "total_inactive_file 9000\n", UINT64_C(9223372036854771712)},
+    };
+    char folder[] = "/tmp/attend-cgroup-XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        put_file(folder, cases[i].limit_name, cases[i].limit);
+        put_file(folder, cases[i].use_name, cases[i].use);
+        put_file(folder, "memory.stat", cases[i].stat);
+        assert_true(cgroup_memory_left_in(folder) == cases[i].left);
+        put_file(folder, cases[i].limit_name, NULL);
+        put_file(folder, cases[i].use_name, NULL);
+        put_file(folder, "memory.stat", NULL);
+    }
+    assert_true(cgroup_memory_left_in(folder) == UINT64_MAX);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -180,7 +229,7 @@ int main(void)
         cmocka_unit_test(utf8_whole_cuts), cmocka_unit_test(str_grows),
         cmocka_unit_test(error_texts),     cmocka_unit_test(log_values),
         cmocka_unit_test(mem_checks),      cmocka_unit_test(workers_meet),
-        cmocka_unit_test(slices_cover),
+        cmocka_unit_test(slices_cover),    cmocka_unit_test(group_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
