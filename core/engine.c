@@ -219,6 +219,7 @@ struct engine *engine_open(const struct engine_options *options, struct error *e
         return NULL;
     }
     ready_open(&e->ready, options->wake, options->wake_arg);
+    matmul_blas_prepare();
     sigfillset(&all); /* signals are the loop's */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int rc = pthread_create(&e->thread, NULL, engine_main, e);

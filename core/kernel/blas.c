@@ -30,9 +30,13 @@ static struct {
     atomic_uint_fast64_t calls;
 } blas;
 
-static void choose_core(void)
+void blas_prepare(void)
 {
+    static bool done;
     enum cpu_level best = cpu_detect();
+    if (done)
+        return;
+    done = true;
     const char *core = best >= CPU_AVX512 ? "SkylakeX" : best == CPU_AVX2 ? "Haswell" : NULL;
     if (core)
         setenv("OPENBLAS_CORETYPE", core, 0);
@@ -72,7 +76,7 @@ int blas_open(char *name, size_t n_name, struct error *err)
     char *(*corename)(void), *(*config)(void);
     void (*set_threads)(int);
     if (!blas.library) {
-        choose_core();
+        blas_prepare();
         blas.library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
         if (!blas.library)
             return error_set(err, ERR_IO, "OpenBLAS: %s", dlerror());

@@ -5,6 +5,10 @@
 #include "core/base/error.h"
 #include "core/kernel/matmul.h"
 
+/* What the library will read from the environment when it is loaded, once. Before other threads are
+ * there: they may be reading the environment while it is changed. */
+void blas_prepare(void);
+
 /* Start-up. Opens the library once (it stays open) and allocates a scratch for each worker. name
  * gets "OpenBLAS version core". -1: no library, or it did not recognise this machine. */
 int blas_open(char *name, size_t n_name, struct error *err);

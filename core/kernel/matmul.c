@@ -168,6 +168,8 @@ void matmul_run(const struct matrix *w, const struct matmul_input *in, const flo
         run_panel(w, i, in, bias, y, y_stride);
 }
 
+void matmul_blas_prepare(void) { blas_prepare(); }
+
 int matmul_blas(bool on, char *name, size_t n_name, struct error *err)
 {
     use_blas = false;

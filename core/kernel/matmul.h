@@ -61,6 +61,9 @@ void matmul_quantise(const struct matmul_input *in, uint32_t begin, uint32_t end
 void matmul_run(const struct matrix *w, const struct matmul_input *in, const float *bias, float *y,
                 size_t y_stride, const struct worker *worker);
 
+/* Sets OpenBLAS's environment, before threads are started (blas.h). */
+void matmul_blas_prepare(void);
+
 /* Lets float matrices use OpenBLAS (start-up; default off). Returns -1 with the reason where the
  * library or a usable core is missing. name: e.g. "OpenBLAS 0.3.21 SkylakeX". */
 int matmul_blas(bool on, char *name, size_t n_name, struct error *err);

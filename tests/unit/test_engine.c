@@ -98,6 +98,8 @@ static void open_engine(const struct engine_options *o)
     sem_init(&woken, 0, 0);
     engine = engine_open(&options, NULL);
     assert_non_null(engine);
+    /* set by now: the engine's thread must not change the environment while others read it */
+    assert_string_equal(getenv("OPENBLAS_NUM_THREADS"), "1");
 }
 
 static void open_ready(const struct engine_options *o)
