@@ -47,13 +47,3 @@ static inline const float *planes_sums(const struct planes *p, uint32_t row)
 {
     return (const float *)(const void *)(planes_row(p, row) + p->sum_at);
 }
-static inline const int32_t *planes_minus(const struct planes *p, uint32_t row, uint32_t plane)
-{
-    return (const int32_t *)(const void *)(planes_row(p, row) + p->minus_at) +
-           (size_t)plane * p->n_blocks;
-}
-static inline const int32_t *planes_halves(const struct planes *p, uint32_t row, uint32_t plane)
-{
-    return (const int32_t *)(const void *)(planes_row(p, row) + p->halves_at) +
-           (size_t)plane * p->n_blocks * 2;
-}

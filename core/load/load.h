@@ -57,8 +57,6 @@ enum meta_type scalar_meta(enum scalar s);
 /* Sets m->type and the value from a number at p (scalar_bytes(s) bytes, any alignment). */
 void scalar_read(enum scalar s, const uint8_t *p, struct meta *m);
 
-const char *meta_type_name(enum meta_type type); /* "a string" */
-
 /* Next zeroed entry of the checkpoint, already counted, or NULL without memory. */
 struct meta *checkpoint_add_meta(struct checkpoint *c);
 struct tensor *checkpoint_add_tensor(struct checkpoint *c);

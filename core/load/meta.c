@@ -61,7 +61,8 @@ void scalar_read(enum scalar s, const uint8_t *p, struct meta *m)
         m->u = u;
 }
 
-const char *meta_type_name(enum meta_type type)
+/* As a sentence names it. */
+static const char *type_name(enum meta_type type)
 {
     static const char *const names[] = {
         [META_UINT] = "an integer", [META_INT] = "an integer",  [META_FLOAT] = "a float",
@@ -74,7 +75,7 @@ static int wrong_type(const struct checkpoint *c, const struct meta *m, const ch
                       struct error *err)
 {
     return error_set(err, ERR_FORMAT, "%s: key %s is %s, wanted is %s", c->label, m->key,
-                     meta_type_name(m->type), wanted);
+                     type_name(m->type), wanted);
 }
 
 int meta_uint(const struct checkpoint *c, const char *key, uint64_t min, uint64_t max,

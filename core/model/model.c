@@ -52,8 +52,6 @@ uint64_t model_activation_bytes(const struct hparams *h, const struct model_opti
     return model_layout(&m, NULL);
 }
 
-const struct hparams *model_hparams(const struct model *m) { return &m->h; }
-
 bool model_all_float(const struct model *m) { return weights_all_float(&m->w, &m->h); }
 
 uint64_t model_scores(const struct model *m)

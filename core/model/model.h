@@ -39,7 +39,6 @@ uint64_t model_weight_bytes(const struct checkpoint *c, const struct hparams *h)
 uint64_t model_activation_bytes(const struct hparams *h, const struct model_options *options,
                                 uint32_t n_workers);
 
-const struct hparams *model_hparams(const struct model *m);
 bool model_all_float(const struct model *m); /* no quantised matrix: OpenBLAS may be used */
 
 /* One step: writes K and V of all rows into their pages and the logits of the wanted rows,

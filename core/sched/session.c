@@ -120,7 +120,8 @@ void session_keep(struct sessions *t, struct session *s, uint32_t *ids, uint32_t
     s->last_used_s = unix_s();
 }
 
-void session_delete(struct sessions *t, struct session *s)
+/* Takes it out of the table; frees it when (as soon as) nobody is in line. */
+static void remove_session(struct sessions *t, struct session *s)
 {
     unlink_session(t, s);
     s->deleted = true;
@@ -139,7 +140,7 @@ void session_leave(struct sessions *t, struct session *s, struct request *r)
     } else if (s->deleted) {
         session_free(t, s);
     } else if (empty) {
-        session_delete(t, s);
+        remove_session(t, s);
     }
 }
 
@@ -205,7 +206,7 @@ ON_ENGINE static int delete_session(struct sessions *t, struct session *s)
     struct request *r;
     TAILQ_FOREACH(r, &s->line, line_link)
     atomic_store(&r->cancel, true);
-    session_delete(t, s);
+    remove_session(t, s);
     return 0;
 }
 

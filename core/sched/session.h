@@ -46,9 +46,6 @@ int sessions_room(const struct sessions *t, uint32_t n_ids, struct error *err) O
 void session_keep(struct sessions *t, struct session *s, uint32_t *ids, uint32_t n,
                   uint32_t root) ON_ENGINE;
 
-/* Takes it out of the table; frees it when (as soon as) nobody is in line. */
-void session_delete(struct sessions *t, struct session *s) ON_ENGINE;
-
 /* Removes r from its line; frees the session where it was deleted and r was the last, or where it
  * never held a token. */
 void session_leave(struct sessions *t, struct session *s, struct request *r) ON_ENGINE;
