@@ -80,12 +80,13 @@ uint32_t cgroup_processors(void)
 /* The number behind a word of memory.stat; 0 where there is none. */
 static long long read_stat(const char *path, const char *word)
 {
-    char line[128], name[64];
-    long long value, found = 0;
+    char line[128];
+    size_t n = strlen(word);
+    long long found = 0;
     FILE *f = fopen(path, "r");
     while (f && fgets(line, sizeof(line), f))
-        if (sscanf(line, "%63s %lld", name, &value) == 2 && strcmp(name, word) == 0)
-            found = value;
+        if (strncmp(line, word, n) == 0 && line[n] == ' ')
+            found = strtoll(line + n, NULL, 10);
     if (f)
         fclose(f);
     return found;
