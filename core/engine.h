@@ -35,7 +35,7 @@ struct engine_options {
     const char *activations; /* "int8" | "int16" | "float" */
     const char *blas;        /* "auto" | "off" */
     bool sessions_auto_create;
-    void (*wake)(void *arg); /* ANY_THREAD, once a step at most: poll, state may have changed */
+    void (*wake)(void *arg); /* ANY_THREAD, at most once before a step and once after: poll */
     void *wake_arg;
 };
 
