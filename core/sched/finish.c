@@ -58,12 +58,19 @@ ON_ENGINE static void give_back_pages(struct scheduler *s, struct request *r)
     seq_close(&r->seq, s->o.kv);
 }
 
-/* The timeline becomes the session's where the request ran; else the session is as it was. */
+/* Ended, or began to answer. What was cut off before that was not delivered: its session is as it was,
+ * so that the same prompt can be sent again. */
+static bool delivered(const struct request *r)
+{
+    return r->first_ns || r->result.finish == FINISH_STOP || r->result.finish == FINISH_LENGTH;
+}
+
+/* The timeline becomes the session's where something of it was delivered. */
 ON_ENGINE static void leave_session(struct scheduler *s, struct request *r)
 {
     if (!r->session)
         return;
-    if (r->ran && !r->session->deleted) {
+    if (r->ran && delivered(r) && !r->session->deleted) {
         session_keep(&s->sessions, r->session, r->timeline, r->n_timeline, r->root);
         r->timeline = NULL;
     }

@@ -152,6 +152,31 @@ static void test_cancelled_in_session(void **state)
     rig_close(&g);
 }
 
+/* Cancelled in its prefill, a prompt was not delivered: sent again, it stands in the session once. */
+static void test_cancelled_in_prefill(void **state)
+{
+    (void)state;
+    struct rig g;
+    struct answer a;
+    uint32_t timeline[256];
+    rig_fill(timeline, 256, 1);
+    rig_open(&g, &(struct rig_options){.prefill_chunk = 8});
+    struct request_params p = {.max_tokens = 5, .cache = true, .session = "s"};
+    rig_submit(&g, &a, &p, timeline, 100);
+    rig_step(&g);
+    rig_step(&g);
+    atomic_store(&a.r->cancel, true);
+    rig_run(&g, &a, 1);
+    assert_int_equal(a.result.finish, FINISH_CANCELLED);
+    assert_int_equal(a.n, 0);
+    assert_int_equal(a.result.session_tokens, 0);
+    rig_submit(&g, &a, &p, timeline, 100);
+    rig_run(&g, &a, 1);
+    rig_expect(&g, &a, timeline, 100, 5);
+    assert_int_equal(a.result.session_tokens, 105);
+    rig_close(&g);
+}
+
 static void test_commands(void **state)
 {
     (void)state;
@@ -316,15 +341,11 @@ static void test_p8_no_room(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_p1_sessions_continue),
-        cmocka_unit_test(test_p5_p6_compare),
-        cmocka_unit_test(test_session_line),
-        cmocka_unit_test(test_cancelled_in_session),
-        cmocka_unit_test(test_commands),
-        cmocka_unit_test(test_p11_delete_running),
-        cmocka_unit_test(test_unknown_sessions),
-        cmocka_unit_test(test_rewound_memory),
-        cmocka_unit_test(test_p8_no_room),
+        cmocka_unit_test(test_p1_sessions_continue), cmocka_unit_test(test_p5_p6_compare),
+        cmocka_unit_test(test_session_line),         cmocka_unit_test(test_cancelled_in_session),
+        cmocka_unit_test(test_cancelled_in_prefill), cmocka_unit_test(test_commands),
+        cmocka_unit_test(test_p11_delete_running),   cmocka_unit_test(test_unknown_sessions),
+        cmocka_unit_test(test_rewound_memory),       cmocka_unit_test(test_p8_no_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
