@@ -170,6 +170,15 @@ static ON_LOOP void cancel(struct generation *g)
         uv_cancel((uv_req_t *)&g->work); /* where it has begun, its end comes all the same */
 }
 
+static ON_LOOP bool take_event(struct generation *g);
+
+/* Nobody reads any more. Where the engine has already ended there will be no news to say so. */
+static ON_LOOP void drain(struct generation *g)
+{
+    while (g->phase == GEN_RUNNING && take_event(g))
+        ;
+}
+
 /* The exchange is over, or its client has left. */
 static void on_leave(struct exchange *x)
 {
@@ -182,6 +191,7 @@ static void on_leave(struct exchange *x)
         cancel(g);
     if (g->phase == GEN_TOKENISED)
         finish(g);
+    drain(g);
     unref(g);
 }
 
@@ -335,8 +345,8 @@ void generation_on_ready(struct request *r)
         before_head(g);
     else if (g->x)
         exchange_resume(g->x);
-    while (!g->x && g->phase == GEN_RUNNING && take_event(g))
-        ;
+    if (!g->x)
+        drain(g);
 }
 
 /* ---- libmicrohttpd's reader ---- */

@@ -231,11 +231,30 @@ def test_D2_30_cancelled_streams_leave_no_descriptor():
         old.close()
 
 
+def small_socket(d):
+    s = socket.socket()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    s.connect((d.host, d.port))
+    return s
+
+
+def test_client_that_leaves_after_the_engine_ended():
+    with Daemon() as d:
+        # the sockets hold a part of the answer, the ring the rest: the engine is done before anyone has read it
+        body = {**LONG, "max_tokens": 110, "logprobs": 20}
+        wires = [d.send(body, {"Accept": "application/x-ndjson"}, s=small_socket(d)) for _ in range(4)]
+        until(lambda: d.metrics()["attend_completion_tokens_total"] == 4 * 110, 20, "the engine is done")
+        until(lambda: d.busy()["running"] == 0, 5, "nothing runs")
+        assert d.busy()["places"] > 0, "all of it fits into the sockets: the test needs longer answers"
+        for wire in wires:
+            wire.reset()
+        d.gone()
+        assert d.get("/requests").json() == {"requests": []}
+
+
 def test_stalled_reader_is_cut_and_others_run_on():
     with Daemon("--stall-ms", 500, "--context", 512) as d:
-        s = socket.socket()
-        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        s.connect((d.host, d.port))
+        s = small_socket(d)
         # logprobs make an answer of 2 MB: more than the sockets hold
         wire = d.send({**LONG, "logprobs": 20}, {"Accept": "text/event-stream"}, s=s)
         until(lambda: d.busy()["running"] == 1, 5, "it runs")
