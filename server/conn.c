@@ -159,6 +159,11 @@ static ON_LOOP void sweep(struct conn *c, uint64_t now_ms)
     const struct config *config = c->server->config;
     if (c->gone)
         return;
+    /* A FIN that came with the last bytes of the request: libmicrohttpd does not read it again. */
+    if (c->fin && !c->x && c->t_idle_ms && now_ms - c->t_idle_ms >= LOOK_MS) {
+        conn_cut(c);
+        return;
+    }
     if (c->t_idle_ms && now_ms >= c->t_look_ms)
         look_for_request(c, now_ms);
     if (c->arriving && now_ms - c->t_arriving_ms > config->receive_ms) {

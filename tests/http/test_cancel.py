@@ -150,12 +150,27 @@ def test_C7_half_close_while_queued_and_after_the_first_token():
         assert queued.body() == d.generate(STORY, max_tokens=5)["text"].encode()
 
 
+def test_C7_half_close_that_arrives_with_the_request():
+    with Daemon() as d:
+        d.process.send_signal(signal.SIGSTOP)  # so that it finds request and FIN at once
+        wires = [d.send({"prompt": 5}), d.send({"prompt": STORY, "max_tokens": 2, "stream": False}),
+                 d.send(None, path="/livez", method="GET")]
+        for wire in wires:
+            wire.socket.shutdown(socket.SHUT_WR)
+        d.process.send_signal(signal.SIGCONT)
+        for wire in wires:
+            assert wire.body()
+            wire.socket.settimeout(5)
+            assert wire.rest() == b"", "closed when it is answered, not when it was idle for long"
+        assert [wire.status for wire in wires] == [400, 200, 200]
+
+
 def test_C7_half_closed_client_that_then_leaves():
     with Daemon("--max-running", 1) as d:
-        ahead = [d.send(LONG) for _ in range(8)]  # seconds of work
-        until(lambda: d.busy()["waiting"] == 7, 5, "they are there")
+        ahead = [d.send(LONG) for _ in range(20)]  # seconds of work
+        until(lambda: d.busy()["waiting"] == 19, 5, "they are there")
         queued = d.send({**LONG, "stream": False})
-        until(lambda: d.busy()["waiting"] == 8, 5, "it waits")
+        until(lambda: d.busy()["waiting"] == 20, 5, "it waits")
         queued.socket.shutdown(socket.SHUT_WR)
         assert queued.line() == b"HTTP/1.1 100 Continue", "it is asked whether it is there"
         queued.take(2)
@@ -168,7 +183,7 @@ def test_C7_half_closed_client_that_then_leaves():
         # the second probe, a second later, found out: it did not run to its end for nobody
         m = d.metrics()
         assert m["attend_requests_cancelled_total"] == 1, m["attend_requests_cancelled_total"]
-        assert m["attend_completion_tokens_total"] == 8 * 480, m["attend_completion_tokens_total"]
+        assert m["attend_completion_tokens_total"] == 20 * 480, m["attend_completion_tokens_total"]
 
 
 def test_C8_delete_from_another_connection():
