@@ -8,6 +8,7 @@
 
 #include "core/base/mem.h"
 
+#include <pthread.h>
 #include <signal.h>
 
 enum {
@@ -143,8 +144,26 @@ static void close_handle(uv_handle_t *handle, void *arg)
         uv_close(handle, NULL);
 }
 
+/* The stop was asked for and is done: one signal more must not turn its exit status into a death.
+ * libuv gives the default action back when it stops watching, so they are held off meanwhile. */
+static void ignore_signals(struct server *s)
+{
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+    sigset_t set;
+    sigemptyset(&set);
+    for (int i = 0; i < 3; i++)
+        sigaddset(&set, numbers[i]);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    uv_signal_stop(&s->sig_term);
+    uv_signal_stop(&s->sig_int);
+    uv_signal_stop(&s->sig_hup);
+    for (int i = 0; i < 3; i++)
+        signal(numbers[i], SIG_IGN);
+}
+
 void loop_close(struct server *s)
 {
+    ignore_signals(s);
     uv_walk(&s->loop, close_handle, NULL);
     uv_run(&s->loop, UV_RUN_DEFAULT);
     ASSERT(uv_loop_close(&s->loop) == 0);

@@ -110,6 +110,16 @@ def test_O1_as_process_1():
         d.ended(8)
 
 
+def test_a_hail_of_signals_does_not_change_how_it_ends():
+    for _ in range(5):
+        d = Daemon().__enter__()
+        end = time.monotonic() + 15
+        while d.process.poll() is None and time.monotonic() < end:
+            d.process.send_signal(signal.SIGTERM)
+        assert d.process.poll() == 0, f"exit {d.process.poll()}"
+        d.kill()
+
+
 def test_draining_refuses_new_work():
     with Daemon("--drain-ms", 5000) as d:
         old = [d.connection() for _ in range(3)]
