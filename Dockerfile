@@ -7,10 +7,7 @@ COPY config/setup.sh config/
 RUN sh config/setup.sh build
 
 FROM tools AS build
-COPY Makefile LICENSE ./
-COPY core core
-COPY config config
-COPY server server
+COPY . .
 RUN make -j"$(nproc)" && sh config/image.sh build/attend /image
 
 # The default model: the one beside the Dockerfile, where `make run` has already fetched it, else fetched now.

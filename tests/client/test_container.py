@@ -55,12 +55,23 @@ def make_base():
         buildah("commit", "-q", "--format", "docker", "--rm", container, BASE)
 
 
+def make_context(folder):
+    """What .dockerignore lets through, and nothing else: buildah would walk through everything that lies there."""
+    for name in ("Dockerfile", ".dockerignore", "Makefile", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    for name in ("core", "config", "server"):
+        shutil.copytree(ROOT / name, f"{folder}/{name}", ignore=shutil.ignore_patterns("__pycache__"))
+    if (ROOT / "models" / MODEL).exists():
+        os.mkdir(f"{folder}/models")
+        shutil.copy(ROOT / "models" / MODEL, f"{folder}/models")
+
+
 class Image:
     """A built image: its settings, and its files where they can be run."""
 
-    def __init__(self, name, *args):
+    def __init__(self, name, context, *args):
         buildah("bud", "--format", "docker", "--isolation", "chroot", "--network", "host", "--pull-never", "--layers",
-                "-t", name, *args, ".")
+                "-t", name, *args, context)
         self.config = json.loads(buildah("inspect", "--type", "image", name))["Docker"]["config"]
         self.container = buildah("from", name)
         self.root = pathlib.Path(buildah("mount", self.container))
@@ -218,8 +229,10 @@ def run(name, test):
 
 def build():
     make_base()
-    images["slim"] = Image("attend-slim", "--target", "slim")
-    images["default"] = Image("attend")
+    with tempfile.TemporaryDirectory(prefix="context-") as context:
+        make_context(context)
+        images["slim"] = Image("attend-slim", context, "--target", "slim")
+        images["default"] = Image("attend", context)
 
 
 TESTS = [settings, below_100_mb, has_no_more_than_it_needs, answers_with_the_default_model,
