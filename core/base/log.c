@@ -15,10 +15,27 @@ static const char *const names[] = {"error", "warn", "info", "debug"};
 
 void log_set_level(enum log_level level) { atomic_store(&threshold, (int)level); }
 
+/* One character of s as it may stand in a log line: bytes that are none of UTF-8 become \xNN. Returns
+ * its length in s. */
+static uint32_t add_character(const char *s, char *out, uint32_t n_out, uint32_t *n)
+{
+    uint32_t cp, n_left = n_out - *n;
+    int length = utf8_decode(s, strnlen(s, 4), &cp);
+    if (*s == '"' || *s == '\\')
+        *n += (uint32_t)snprintf(out + *n, n_left, "\\%c", *s);
+    else if (*s == '\n')
+        *n += (uint32_t)snprintf(out + *n, n_left, "\\n");
+    else if (length < 1 || cp < ' ' || cp == 0x7F)
+        *n += (uint32_t)snprintf(out + *n, n_left, "\\x%02x", (unsigned char)*s);
+    else
+        *n += (uint32_t)snprintf(out + *n, n_left, "%.*s", length, s);
+    return length > 1 ? (uint32_t)length : 1;
+}
+
 const char *log_quote(const char *s, char *out, uint32_t n_out)
 {
     uint32_t n = 0;
-    bool bare = s[0] != '\0';
+    bool bare = s[0] != '\0' && utf8_valid(s, strlen(s));
     for (const unsigned char *p = (const unsigned char *)s; *p; p++)
         bare = bare && *p > ' ' && *p != '"' && *p != '=' && *p != '\\' && *p != 0x7F;
     if (bare) {
@@ -27,17 +44,8 @@ const char *log_quote(const char *s, char *out, uint32_t n_out)
         return out;
     }
     out[n++] = '"';
-    for (const unsigned char *p = (const unsigned char *)s; *p && n + 6 < n_out; p++) {
-        if (*p == '"' || *p == '\\')
-            n += (uint32_t)snprintf(out + n, n_out - n, "\\%c", *p);
-        else if (*p == '\n')
-            n += (uint32_t)snprintf(out + n, n_out - n, "\\n");
-        else if (*p < ' ' || *p == 0x7F)
-            n += (uint32_t)snprintf(out + n, n_out - n, "\\x%02x", *p);
-        else
-            out[n++] = (char)*p;
-    }
-    n = (uint32_t)utf8_whole(out, n);
+    for (const char *p = s; *p && n + 6 < n_out;)
+        p += add_character(p, out, n_out, &n);
     out[n++] = '"';
     out[n] = '\0';
     return out;

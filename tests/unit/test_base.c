@@ -99,6 +99,10 @@ static void log_values(void **state)
     assert_string_equal(log_quote("plain", out, sizeof(out)), "plain");
     assert_string_equal(log_quote("", out, sizeof(out)), "\"\"");
     assert_string_equal(log_quote("a b\n\"\x01", out, sizeof(out)), "\"a b\\n\\\"\\x01\"");
+    assert_string_equal(log_quote("\xff"
+                                  "a\xc3\xa9\xf0\x9f",
+                                  out, sizeof(out)),
+                        "\"\\xffa\xc3\xa9\\xf0\\x9f\"");
     log_quote("a very long value with spaces that is cut somewhere", out, sizeof(out));
     assert_true(strlen(out) < sizeof(out));
     assert_int_equal(out[strlen(out) - 1], '"');
