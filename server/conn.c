@@ -10,6 +10,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 enum {
@@ -154,13 +155,22 @@ static void look_for_request(struct conn *c, uint64_t now_ms)
     }
 }
 
+/* The client has closed its sending side, nothing of it is unread, and there is nothing to answer.
+ * libmicrohttpd sees most of these, but not a FIN that came with the last bytes. */
+static bool is_over(const struct conn *c, uint64_t now_ms)
+{
+    int n_unread = 0;
+    if (c->x ? c->x->received || c->x->queued : c->t_idle_ms && now_ms - c->t_idle_ms < LOOK_MS)
+        return false;
+    return ioctl(c->fd, FIONREAD, &n_unread) == 0 && n_unread == 0;
+}
+
 static ON_LOOP void sweep(struct conn *c, uint64_t now_ms)
 {
     const struct config *config = c->server->config;
     if (c->gone)
         return;
-    /* A FIN that came with the last bytes of the request: libmicrohttpd does not read it again. */
-    if (c->fin && !c->x && c->t_idle_ms && now_ms - c->t_idle_ms >= LOOK_MS) {
+    if (c->fin && now_ms >= c->t_probe_ms && is_over(c, now_ms)) {
         conn_cut(c);
         return;
     }

@@ -20,6 +20,7 @@ static ON_LOOP void on_event(struct conn *c, uint32_t events)
         conn_gone(c);
     } else if ((events & EPOLLRDHUP) && !c->fin) {
         c->fin = true;
+        c->t_probe_ms = uv_now(&c->server->loop) + PROBE_MS;
         if (c->x)
             watch_probe(c);
     }

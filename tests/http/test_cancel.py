@@ -165,6 +165,21 @@ def test_C7_half_close_that_arrives_with_the_request():
         assert [wire.status for wire in wires] == [400, 200, 200]
 
 
+def test_clients_that_leave_in_the_middle_of_a_request():
+    parts = [b"", b"GET /li", b"\r\n", b"POST /generate HTTP/1.1\r\nHost: t\r\nContent-",
+             b"POST /generate HTTP/1.1\r\nHost: t\r\nContent-Length: 50\r\n\r\n{",
+             b"POST /generate HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n50\r\n{"]
+    with Daemon() as d:
+        base = d.descriptors()
+        d.process.send_signal(signal.SIGSTOP)  # so that it finds bytes and FIN at once
+        for part in parts * 5:
+            with d.socket() as s:
+                s.sendall(part)
+        d.process.send_signal(signal.SIGCONT)
+        assert d.get("/livez").status == 200  # came after them
+        until(lambda: d.descriptors() <= base, 5, lambda: f"{d.descriptors()} descriptors, {base} before")
+
+
 def test_C7_half_closed_client_that_then_leaves():
     with Daemon("--max-running", 1) as d:
         ahead = [d.send(LONG) for _ in range(20)]  # seconds of work
