@@ -48,8 +48,10 @@ struct field {
     int (*take)(const char *name, const json_t *value, void *target, struct error *err);
 };
 
-/* Parses a request's body: one JSON object and nothing after it. example: a right one, for the error. */
-json_t *fields_parse(const char *text, size_t n, const char *example, struct error *err);
+/* Parses a request's body: one JSON object of at most n_values values and nothing after it. example: a
+ * right one, for the error. */
+json_t *fields_parse(const char *text, size_t n, size_t n_values, const char *example,
+                     struct error *err);
 
 struct field_table {
     const struct field *fields; /* [n], at most FIELDS_MAX */

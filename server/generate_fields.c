@@ -18,6 +18,7 @@ enum {
     BIASES_MAX = 4096,
     TURNS_MAX = 16384,
     ROLE_BYTES = 64,
+    VALUES_MAX = 131072, /* of a body, beside a context of token ids */
 };
 #define BIAS_MAX 1000.0
 #define SEED_MAX 9007199254740991.0 /* 2^53 - 1: every JSON reader keeps it exactly */
@@ -378,6 +379,21 @@ static int set_defaults(struct generate *g, const struct engine_model *model,
     return 0;
 }
 
+/* The session's name may come by header, too. */
+static int take_header_session(struct generate *g, struct error *err)
+{
+    char *name = g->params.session;
+    const char *given = g->header_session;
+    if (!given[0])
+        return 0;
+    if (name[0] && strcmp(name, given) != 0)
+        return error_set_field(err, ERR_INVALID, "session",
+                               "session is \"%s\" and X-Session-Id is \"%.128s\": send one of them",
+                               name, given);
+    snprintf(name, sizeof(g->params.session), "%s", given);
+    return 0;
+}
+
 /* Rules between fields. */
 static int check(struct generate *g, struct error *err)
 {
@@ -403,7 +419,7 @@ static int check(struct generate *g, struct error *err)
         return error_set_field(err, ERR_INVALID, "min_tokens",
                                "min_tokens is %u, more than max_tokens %u", g->params.min_tokens,
                                g->params.max_tokens);
-    return 0;
+    return take_header_session(g, err);
 }
 
 int generate_read(struct generate *g, const char *body, size_t n_body,
@@ -411,12 +427,29 @@ int generate_read(struct generate *g, const char *body, size_t n_body,
 {
     if (set_defaults(g, model, config, err) < 0)
         return -1;
-    g->body = fields_parse(body, n_body, example, err);
+    g->body = fields_parse(body, n_body, VALUES_MAX + (size_t)model->context, example, err);
     if (!g->body || fields_read(&table, "", g->body, g, g->strict, &g->seen, err) < 0 ||
         check(g, err) < 0)
         return -1;
     g->params.mode = g->kind == PROMPT_CHAT ? TIMELINE_COMPARE : TIMELINE_APPEND;
+    if (!g->stream)
+        g->format = FORMAT_DOCUMENT;
     return 0;
+}
+
+void generate_drop_body(struct generate *g)
+{
+    for (uint32_t i = 0; g->joined && i < g->n_turns; i++)
+        str_free(&g->joined[i]);
+    free(g->joined);
+    free(g->turns);
+    json_decref(g->body);
+    g->joined = NULL;
+    g->turns = NULL;
+    g->n_turns = 0;
+    g->prompt = NULL;
+    g->n_prompt = 0;
+    g->body = NULL;
 }
 
 void generate_free(struct generate *g)
@@ -426,12 +459,8 @@ void generate_free(struct generate *g)
     free(g->params.stops);
     free(g->params.n_stop);
     free(g->params.sampling.biases);
-    for (uint32_t i = 0; g->joined && i < g->n_turns; i++)
-        str_free(&g->joined[i]);
-    free(g->joined);
-    free(g->turns);
     ids_free(&g->ids);
     fields_free(&g->seen);
-    json_decref(g->body);
+    generate_drop_body(g);
     memset(g, 0, sizeof(*g));
 }

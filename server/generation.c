@@ -1,6 +1,6 @@
 /* [02 api] a generate request at work: a place, tokens, the engine, the answer.
  *
- *   TEXT       libuv's pool makes its text into tokens
+ *   TEXT       libuv's pool makes its text into tokens; of a long body it reads the JSON before
  *   TOKENISED  waits until earlier requests of its session are submitted, for they come in order
  *   RUNNING    submitted; events come
  *   FINISHED   the engine has said its last word, the place is free; perhaps bytes are still to be sent
@@ -23,7 +23,10 @@
 
 enum phase { GEN_TEXT, GEN_TOKENISED, GEN_RUNNING, GEN_FINISHED };
 
-enum { READER_BLOCK = 4096 };
+enum {
+    READER_BLOCK = 4096,
+    HEAVY_AT_ONCE = 2, /* long bodies with libuv's pool, of its four threads */
+};
 
 struct generation {
     struct server *server;
@@ -36,6 +39,11 @@ struct generation {
     bool head_out;
 
     uv_work_t work; /* the text role's */
+    bool heavy, in_pool, is_read;
+    bool unreadable;  /* the text role says so */
+    atomic_bool stop; /* asks the text role to leave it */
+    struct str body;  /* not read yet */
+    size_t n_body;    /* of it that count as held */
     const struct text *vocabulary;
     struct generate spec;
     struct error error;
@@ -47,7 +55,7 @@ struct generation {
     /* for the log, which is written when all is over */
     char id[REQUEST_ID_MAX + 1], session[SESSION_ID_MAX + 1], error_name[32];
     const struct route *route;
-    uint64_t t_begin_ns, t_submit_ns;
+    uint64_t t_begin_ns, t_start_ns, t_submit_ns;
     int status;
     bool has_result;
     struct request_result result;
@@ -139,10 +147,17 @@ static void measure(struct generation *g)
     struct metrics *m = &g->server->metrics;
     if (!g->has_result)
         return;
-    metrics_observe(&m->queue_wait, g->result.queue_ms / 1e3);
+    double before_s = g->t_submit_ns ? (double)(g->t_submit_ns - g->t_begin_ns) / 1e9 : 0;
+    metrics_observe(&m->queue_wait, before_s + g->result.queue_ms / 1e3);
     if (g->result.completion_tokens)
-        metrics_observe(&m->first_token,
-                        (double)(g->t_submit_ns - g->t_begin_ns) / 1e9 + g->result.ttft_ms / 1e3);
+        metrics_observe(&m->first_token, before_s + g->result.ttft_ms / 1e3);
+}
+
+static void drop_body(struct generation *g)
+{
+    g->server->body_bytes -= g->n_body;
+    g->n_body = 0;
+    str_free(&g->body);
 }
 
 /* The one end: the engine (or the text role) is done with it. */
@@ -155,22 +170,37 @@ static ON_LOOP void finish(struct generation *g)
     if (g->request)
         request_release(g->request);
     g->request = NULL;
+    drop_body(g);
     give_place(g);
     unref(g);
 }
 
+static ON_LOOP void end_unseen(struct generation *g);
+static ON_LOOP void enter_pool(struct generation *g);
+
+/* Afterwards, submit_all: others of its session may have waited for it. */
 static ON_LOOP void cancel(struct generation *g)
 {
-    if (g->cancelled)
-        return;
+    bool again = g->cancelled;
     g->cancelled = true;
-    if (g->phase == GEN_RUNNING)
+    if (g->phase == GEN_RUNNING && !again)
         engine_cancel(g->server->engine, g->request);
-    else if (g->phase == GEN_TEXT && !g->x)
-        uv_cancel((uv_req_t *)&g->work); /* where it has begun, its end comes all the same */
+    if (g->phase >= GEN_RUNNING)
+        return;
+    bool must_read = g->x && !g->is_read; /* the body says in which form its client takes the end */
+    if (!must_read && !g->in_pool) {
+        end_unseen(g);
+        return;
+    }
+    atomic_store(&g->stop, true);
+    if (!g->in_pool)
+        enter_pool(g);
+    else if (!must_read) /* where it has begun, its end comes soon all the same */
+        uv_cancel((uv_req_t *)&g->work);
 }
 
 static ON_LOOP bool take_event(struct generation *g);
+static ON_LOOP void submit_all(struct server *s);
 
 /* Nobody reads any more. Where the engine has already ended there will be no news to say so. */
 static ON_LOOP void drain(struct generation *g)
@@ -189,9 +219,8 @@ static void on_leave(struct exchange *x)
     g->x = NULL;
     if (g->phase != GEN_FINISHED)
         cancel(g);
-    if (g->phase == GEN_TOKENISED)
-        finish(g);
     drain(g);
+    submit_all(g->server);
     unref(g);
 }
 
@@ -265,10 +294,11 @@ static ON_LOOP void on_token(struct generation *g, const struct engine_event *e)
         stream_token(&g->stream, &e->choice, e->text, e->n_text);
 }
 
-static ON_LOOP void on_done(struct generation *g, const struct engine_event *e)
+/* The last text and the result. */
+static ON_LOOP void say_end(struct generation *g, const struct request_result *r, const char *text,
+                            size_t n_text)
 {
-    const struct request_params *p = request_params(g->request);
-    const struct request_result *r = e->result;
+    const struct request_params *p = g->request ? request_params(g->request) : &g->spec.params;
     struct stream_end end = {
         .id = g->id,
         .model = g->server->model_name,
@@ -287,7 +317,7 @@ static ON_LOOP void on_done(struct generation *g, const struct engine_event *e)
     if (g->x && r->finish == FINISH_ERROR) {
         fail(g, &r->error);
     } else if (g->x) {
-        stream_finish(&g->stream, e->text, e->n_text, &end);
+        stream_finish(&g->stream, text, n_text, &end);
         if (g->stream.failed) {
             error_set(&err, ERR_NO_MEMORY, NULL);
             fail(g, &err);
@@ -315,11 +345,25 @@ static ON_LOOP bool take_event(struct generation *g)
         on_token(g, &e);
         return true;
     case EVENT_DONE:
-        on_done(g, &e);
+        say_end(g, e.result, e.text, e.n_text);
         finish(g);
         return true;
     }
     return false;
+}
+
+/* Cancelled before the engine has seen it. */
+static ON_LOOP void end_unseen(struct generation *g)
+{
+    struct request_result r = {.finish = FINISH_CANCELLED};
+    r.queue_ms = (double)(clock_ns() - g->t_begin_ns) / 1e6;
+    g->server->n_cancelled++;
+    say_end(g, &r, "", 0);
+    if (g->x && !g->x->response && g->stream.format == FORMAT_DOCUMENT)
+        send_document(g);
+    else if (g->x && !g->x->response)
+        send_head(g);
+    finish(g);
 }
 
 /* Draws events until the answer's head can leave. */
@@ -434,6 +478,15 @@ static int tokenise(struct generation *g)
     return decide_bos(g, &g->error);
 }
 
+static int read_body(struct generation *g)
+{
+    const struct server *s = g->server; /* what is read of it is constant by now */
+    int rc = generate_read(&g->spec, str_text(&g->body), g->body.n, engine_model(s->engine),
+                           s->config, &g->error);
+    str_free(&g->body);
+    return rc;
+}
+
 /* On a thread of libuv's pool. */
 static void on_text_work(uv_work_t *work)
 {
@@ -444,14 +497,23 @@ static void on_text_work(uv_work_t *work)
         thread_name("attend-text-%d", atomic_fetch_add(&n_threads, 1));
     named = true;
     g->error.code = ERR_NONE;
-    if (tokenise(g) < 0 && g->error.code == ERR_NONE)
+    g->spec.ids.stop = &g->stop;
+    g->unreadable = !g->is_read && read_body(g) < 0;
+    if (!g->unreadable && !atomic_load(&g->stop) && tokenise(g) < 0 && g->error.code == ERR_NONE)
         error_set(&g->error, ERR_INTERNAL, "the prompt could not be made into tokens");
+    g->spec.ids.stop = NULL;
+    generate_drop_body(&g->spec); /* it may be large, and take long to free */
 }
 
 static ON_LOOP void submit(struct generation *g)
 {
     struct error err;
-    g->request = request_new(&g->spec.params, &err);
+    struct request_params *p = &g->spec.params;
+    g->t_submit_ns = clock_ns();
+    uint64_t spent_ms = (g->t_submit_ns - g->t_start_ns) / 1000000;
+    if (p->deadline_ms)
+        p->deadline_ms = p->deadline_ms > spent_ms ? p->deadline_ms - spent_ms : 1;
+    g->request = request_new(p, &err);
     g->spec.params.stops = NULL; /* the request's now, also where it could not be made */
     g->spec.params.n_stop = NULL;
     g->spec.params.n_stops = 0;
@@ -464,19 +526,17 @@ static ON_LOOP void submit(struct generation *g)
     request_set_ids(g->request, &g->spec.ids);
     request_set_owner(g->request, g);
     g->phase = GEN_RUNNING;
-    g->t_submit_ns = clock_ns();
     engine_submit(g->server->engine, g->request);
-    if (g->cancelled) /* while it waited: the engine says so in its result */
-        engine_cancel(g->server->engine, g->request);
 }
 
-/* Whether an earlier request of the same session is still on its way to the engine. */
+/* Whether an earlier request of the same session (or of one not known yet) is still on its way to the
+ * engine. */
 static bool must_wait(const struct generation *g)
 {
     if (!g->session[0])
         return false;
     for (const struct generation *o = g->prev; o; o = o->prev)
-        if (o->phase <= GEN_TOKENISED && strcmp(o->session, g->session) == 0)
+        if (o->phase <= GEN_TOKENISED && (!o->is_read || strcmp(o->session, g->session) == 0))
             return true;
     return false;
 }
@@ -490,29 +550,74 @@ static ON_LOOP void submit_all(struct server *s)
     }
 }
 
+/* The body has been read. */
+static ON_LOOP void know_body(struct generation *g)
+{
+    g->is_read = true;
+    g->stream.format = g->spec.format;
+    g->stream.logprobs = g->spec.params.sampling.n_logprobs >= 0;
+    snprintf(g->session, sizeof(g->session), "%s", g->spec.params.session);
+    snprintf(g->spec.params.id, sizeof(g->spec.params.id), "%s", g->id);
+}
+
+static ON_LOOP void feed_pool(struct server *s);
+
 static void on_text_done(uv_work_t *work, int status)
 {
     struct generation *g = work->data;
     struct server *s = g->server;
     thread_assert_loop();
     g->phase = GEN_TOKENISED;
-    if (status == UV_ECANCELED || !g->x) {
-        finish(g);
+    g->in_pool = false;
+    s->n_heavy -= g->heavy;
+    drop_body(g);
+    if (!g->is_read && status == 0 && !g->unreadable)
+        know_body(g);
+    g->is_read = true;
+    if (g->cancelled && !g->unreadable) {
+        end_unseen(g);
     } else if (g->error.code != ERR_NONE) {
         fail(g, &g->error);
         finish(g);
     }
     submit_all(s);
+    feed_pool(s);
+}
+
+static void enter_pool(struct generation *g)
+{
+    g->in_pool = true;
+    g->server->n_heavy += g->heavy;
+    g->work.data = g;
+    uv_queue_work(&g->server->loop, &g->work, on_text_work, on_text_done);
+}
+
+/* Sends to the text role those that may go now: of long bodies only a few, so that there are always
+ * threads for short ones. */
+static void feed_pool(struct server *s)
+{
+    for (struct generation *g = s->first; g; g = g->next) {
+        bool waits = g->phase == GEN_TEXT && !g->in_pool;
+        if (waits && (!g->heavy || s->n_heavy < HEAVY_AT_ONCE))
+            enter_pool(g);
+    }
 }
 
 /* ---- start ---- */
+
+static ON_LOOP void take_body(struct generation *g, struct exchange *x)
+{
+    g->body = x->body;
+    g->n_body = x->body.n; /* counted as held until it is read */
+    memset(&x->body, 0, sizeof(x->body));
+}
 
 static void token_bytes(const void *arg, uint32_t id, struct str *out)
 {
     text_token_bytes(arg, id, false, true, out);
 }
 
-void generation_start(struct exchange *x, struct generate *spec, enum stream_format format)
+void generation_start(struct exchange *x, struct generate *spec, bool is_read)
 {
     struct server *s = x->server;
     struct generation *g = mem_new(1, sizeof(*g));
@@ -527,15 +632,18 @@ void generation_start(struct exchange *x, struct generate *spec, enum stream_for
     g->vocabulary = engine_text(s->engine);
     g->spec = *spec;
     memset(spec, 0, sizeof(*spec));
-    g->stream.format = format;
-    g->stream.logprobs = g->spec.params.sampling.n_logprobs >= 0;
+    g->stream.format = g->spec.format;
     g->stream.token_bytes = token_bytes;
     g->stream.token_arg = g->vocabulary;
     snprintf(g->id, sizeof(g->id), "%s", x->id);
-    snprintf(g->spec.params.id, sizeof(g->spec.params.id), "%s", x->id);
-    snprintf(g->session, sizeof(g->session), "%s", g->spec.params.session);
+    g->heavy = x->body.n > GENERATE_QUICK_BYTES;
+    if (is_read)
+        know_body(g);
+    else
+        take_body(g, x);
     g->route = x->route;
     g->t_begin_ns = x->t_begin_ns;
+    g->t_start_ns = clock_ns();
     g->t_spoken_ms = uv_now(&s->loop);
     g->x = x;
     x->work = g;
@@ -544,8 +652,7 @@ void generation_start(struct exchange *x, struct generate *spec, enum stream_for
     x->logged = true;
     g->refs = 2; /* the exchange's and the place's */
     take_place(g);
-    g->work.data = g;
-    uv_queue_work(&s->loop, &g->work, on_text_work, on_text_done);
+    feed_pool(s);
 }
 
 /* ---- from outside ---- */
@@ -583,16 +690,20 @@ void generations_cancel(struct server *s)
         next = g->next;
         cancel(g);
     }
+    submit_all(s);
 }
 
 uint32_t generations_cancel_id(struct server *s, const char *id)
 {
     uint32_t n = 0;
-    for (struct generation *g = s->first; g; g = g->next)
+    for (struct generation *g = s->first, *next; g; g = next) {
+        next = g->next;
         if (strcmp(g->id, id) == 0) {
             cancel(g);
             n++;
         }
+    }
+    submit_all(s);
     return n;
 }
 

@@ -10,8 +10,9 @@
 /* Whether a place is free; where none is, *err is 429. */
 bool generation_has_place(const struct server *s, struct error *err) ON_LOOP;
 
-/* Takes a place and starts. Takes over what spec holds. The answer (an error too) comes to x. */
-void generation_start(struct exchange *x, struct generate *spec, enum stream_format format) ON_LOOP;
+/* Takes a place and starts. Takes over what spec holds; where it is not read yet, x's body too, which
+ * the text role then reads. The answer (an error too) comes to x. */
+void generation_start(struct exchange *x, struct generate *spec, bool is_read) ON_LOOP;
 
 /* Frees those that are over. Not done on the spot, so that no callback loses what it works on. */
 void generations_bury(struct server *s) ON_LOOP;
@@ -28,7 +29,7 @@ void generations_sweep(struct server *s, uint64_t now_ms) ON_LOOP;
 /* Asks all to end; they end as `cancelled`. */
 void generations_cancel(struct server *s) ON_LOOP;
 
-/* Cancels those of that id. Returns their number. */
+/* Cancels those of that id. Returns how many there were. */
 uint32_t generations_cancel_id(struct server *s, const char *id) ON_LOOP;
 
 /* The JSON objects of GET /requests, with commas. */

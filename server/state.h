@@ -46,11 +46,13 @@ struct server {
     struct lingering *lingers;       /* linger.c */
     struct generation *first, *last; /* generation.c: in order of arrival */
     struct generation *dead;         /* to be freed when no callback is at work on them */
-    size_t body_bytes;               /* of all bodies being received */
+    size_t body_bytes;               /* of all bodies being received, or waiting to be read */
     uv_poll_t watch_poll;            /* watch.c */
     int watch_fd, listen_fd;
     uint32_t n_conns, max_conns, n_exchanges, n_lingers;
-    uint32_t n_places; /* taken of config's max_running + queue */
+    uint32_t n_places;    /* taken of config's max_running + queue */
+    uint32_t n_heavy;     /* long bodies with the text role now */
+    uint64_t n_cancelled; /* requests that the engine has not seen */
     uint16_t port;
 
     struct metrics metrics;

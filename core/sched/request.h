@@ -51,13 +51,13 @@ struct request {
     struct str tail; /* text that comes with EVENT_DONE */
 
     struct ready *ready; /* whose list it may be in */
-    bool is_ready;       /* in that list: under its mutex */
     TAILQ_ENTRY(request) ready_link;
+    bool is_ready; /* in that list: under its mutex */
 
     /* the loop's */
-    void *owner;
     bool seen_started, seen_done;
     uint32_t seen_prefilled;
+    void *owner;
     struct ring_record record;
 
     /* the engine's */

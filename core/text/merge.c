@@ -64,14 +64,18 @@ static uint64_t heap_pop(struct merge *m)
 int merge_run(struct merge *m, uint32_t n, merge_rank_fn *rank, const void *arg, struct error *err)
 {
     struct merge_symbol *sym = m->symbol;
-    uint32_t id;
+    uint32_t id, step = 0;
     m->n_heap = 0;
     for (uint32_t i = 0; i < n; i = sym[i].next) {
+        if (merge_stopped(m, step++))
+            return error_set(err, ERR_INTERNAL, "stopped");
         sym[i].rank = sym[i].next < n ? rank(arg, m, i, sym[i].next, &id) : MERGE_NONE;
         if (sym[i].rank != MERGE_NONE && heap_push(m, (uint64_t)sym[i].rank << 32 | i, err) < 0)
             return -1;
     }
     while (m->n_heap) {
+        if (merge_stopped(m, step++))
+            return error_set(err, ERR_INTERNAL, "stopped");
         uint64_t top = heap_pop(m);
         uint32_t left = (uint32_t)top, right = sym[left].next;
         if (sym[left].rank != top >> 32)

@@ -5,6 +5,8 @@
 
 #include "core/base/error.h"
 
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,6 +23,7 @@ struct merge {
     size_t cap;
     uint64_t *heap; /* rank << 32 | index */
     size_t n_heap, cap_heap;
+    const atomic_bool *stop; /* may be NULL; where it becomes true, merge_run fails soon */
 };
 
 /* Rank of the pair left, right (lower is better; MERGE_NONE: they do not merge), and *id, the
@@ -30,6 +33,12 @@ typedef uint32_t merge_rank_fn(const void *arg, const struct merge *m, uint32_t 
 
 int merge_reserve(struct merge *m, size_t n, struct error *err); /* symbols */
 void merge_free(struct merge *m);
+
+/* Whether to give up. Asked at each of many steps, it looks now and then. */
+static inline bool merge_stopped(const struct merge *m, uint32_t step)
+{
+    return (step & 0xFFF) == 0 && m->stop && atomic_load_explicit(m->stop, memory_order_relaxed);
+}
 
 /* Merges the row that begins at 0 and ends at n; its links and ids are filled. */
 int merge_run(struct merge *m, uint32_t n, merge_rank_fn *rank, const void *arg, struct error *err);

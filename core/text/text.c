@@ -21,6 +21,8 @@ enum { N_TOKENIZERS = sizeof(tokenizers) / sizeof(tokenizers[0]), TEXT_BYTES_MAX
 
 int ids_add(struct ids *ids, uint32_t id, struct error *err)
 {
+    if (ids->stop && atomic_load_explicit(ids->stop, memory_order_relaxed))
+        return error_set(err, ERR_INTERNAL, "stopped");
     if (ids->n == ids->cap) {
         uint32_t cap = ids->cap ? 2 * ids->cap : 64;
         uint32_t *grown = cap > ids->cap ? mem_grow(ids->id, cap, sizeof(*grown)) : NULL;
@@ -243,7 +245,7 @@ static int encode_between(const struct text *t, struct fragment f, struct scratc
 int text_encode(const struct text *t, const char *s, size_t n, bool special, struct ids *out,
                 struct error *err)
 {
-    struct scratch scratch = {0};
+    struct scratch scratch = {.merge.stop = out->stop};
     size_t from = 0, len = 0;
     int rc = 0;
     if (!t->tokenizer)
@@ -252,6 +254,8 @@ int text_encode(const struct text *t, const char *s, size_t n, bool special, str
     if (check_utf8(s, n, err) < 0)
         return -1;
     for (size_t i = 0; i < n && rc == 0;) {
+        if (merge_stopped(&scratch.merge, (uint32_t)i))
+            rc = error_set(err, ERR_INTERNAL, "stopped");
         uint32_t mark = vocab_mark_at(&t->vocab, s + i, n - i, special, &len);
         if (mark == VOCAB_NONE) {
             i++;

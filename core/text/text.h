@@ -7,6 +7,7 @@
 #include "core/base/str.h"
 #include "core/load/checkpoint.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,6 +18,7 @@ struct text;
 struct ids {
     uint32_t *id;
     uint32_t n, cap;
+    const atomic_bool *stop; /* may be NULL; where it becomes true, text_encode fails soon */
 };
 int ids_add(struct ids *ids, uint32_t id, struct error *err);
 void ids_free(struct ids *ids);

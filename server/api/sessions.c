@@ -147,6 +147,17 @@ static const struct field rewind_fields[] = {
 static const struct field_table fork_table = {fork_fields, 2};
 static const struct field_table rewind_table = {rewind_fields, 1};
 
+enum { CUT_BYTES = 4096, CUT_VALUES = 64 };
+
+static json_t *read_cut(const struct exchange *x, const char *example, struct error *err)
+{
+    if (x->body.n <= CUT_BYTES)
+        return fields_parse(str_text(&x->body), x->body.n, CUT_VALUES, example, err);
+    error_set(err, ERR_TOO_LARGE, "the body has %zu bytes, at most %d are taken here", x->body.n,
+              CUT_BYTES);
+    return NULL;
+}
+
 static ON_LOOP void with_body(struct exchange *x, enum session_verb verb,
                               const struct field_table *table, const char *example)
 {
@@ -154,7 +165,7 @@ static ON_LOOP void with_body(struct exchange *x, enum session_verb verb,
     struct cut cut = {0};
     struct fields_seen seen = {0};
     struct session_command *c = command(x, verb, &err);
-    json_t *body = c ? fields_parse(str_text(&x->body), x->body.n, example, &err) : NULL;
+    json_t *body = c ? read_cut(x, example, &err) : NULL;
     int rc = body ? fields_read(table, "", body, &cut, true, &seen, &err) : -1;
     if (rc == 0 && !seen.seen[0])
         rc = error_set_field(&err, ERR_INVALID, "to", "to is missing; an example: %s", example);

@@ -154,7 +154,8 @@ def test_H9_ends_at_the_default():
 
 def test_priority():
     with Daemon("--max-running", 1) as d:
-        first = d.send({**LONG, "max_tokens": 200})
+        # it fills the socket long before its end, and then runs no further until it is read
+        first = d.send({**LONG, "max_tokens": 450, "logprobs": 20}, {"Accept": "application/x-ndjson"})
         first.head()
         order = []
 

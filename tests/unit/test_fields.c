@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -181,12 +182,76 @@ static void test_many_warnings(void **state)
     generate_free(&g);
 }
 
+/* Those that are not shown cost no search for a name that is like theirs. */
+static void test_a_million_warnings(void **state)
+{
+    enum { N = 100000 };
+    struct generate g;
+    char *body = malloc((size_t)N * 40), *end = body;
+    (void)state;
+    assert_non_null(body);
+    end += sprintf(end, "{\"prompt\":\"x\"");
+    for (int i = 0; i < N; i++)
+        end += sprintf(end, ",\"a field like no other %d\":1", i);
+    strcpy(end, "}");
+    clock_t begin = clock();
+    assert_int_equal(read_with(&g, &config, body), 0);
+    double took_s = (double)(clock() - begin) / CLOCKS_PER_SEC;
+    assert_int_equal(g.seen.n_warnings, N);
+    generate_free(&g);
+    free(body);
+    if (took_s > 2)
+        fail_msg("%d unknown fields took %.1f s", N, took_s);
+}
+
+static void test_too_many_values(void **state)
+{
+    enum { N = 200000 };
+    char *body = malloc(2 * N + 64), *end = body;
+    (void)state;
+    assert_non_null(body);
+    end += sprintf(end, "{\"prompt\":[1");
+    for (int i = 0; i < N; i++)
+        end += sprintf(end, ",1");
+    strcpy(end, "]}");
+    refused(body, "", "the body has 200003 values, at most 131072 are taken");
+    free(body);
+    struct generate g;
+    char quoted[512] = "{\"prompt\":\"\\\",[{,,,\"}"; /* what is quoted is no value */
+    assert_int_equal(read_with(&g, &config, quoted), 0);
+    generate_free(&g);
+}
+
+static void test_header(void **state)
+{
+    struct generate g = {.format = FORMAT_SSE, .header_session = "s"};
+    const char *body = "{\"prompt\":\"x\",\"stream\":false}";
+    (void)state;
+    assert_int_equal(generate_read(&g, body, strlen(body), &model, &config, &err), 0);
+    assert_int_equal(g.format, FORMAT_DOCUMENT);
+    assert_string_equal(g.params.session, "s");
+    generate_drop_body(&g);
+    assert_null(g.body);
+    assert_string_equal(g.params.session, "s");
+    generate_free(&g);
+
+    g.format = FORMAT_SSE;
+    strcpy(g.header_session, "s");
+    body = "{\"prompt\":\"x\",\"session\":\"t\"}";
+    assert_int_equal(generate_read(&g, body, strlen(body), &model, &config, &err), -1);
+    assert_string_equal(err.param, "session");
+    assert_int_equal(g.format, FORMAT_SSE);
+    generate_free(&g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults), cmocka_unit_test(test_values),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_shown_value),
-        cmocka_unit_test(test_unknown),  cmocka_unit_test(test_many_warnings),
+        cmocka_unit_test(test_defaults),        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_refusals),        cmocka_unit_test(test_shown_value),
+        cmocka_unit_test(test_unknown),         cmocka_unit_test(test_many_warnings),
+        cmocka_unit_test(test_header),          cmocka_unit_test(test_a_million_warnings),
+        cmocka_unit_test(test_too_many_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -130,10 +130,12 @@ static int add_bytes(const struct spm *p, const struct vocab *v, struct fragment
 static int cut_symbols(struct merge *m, const struct vocab *v, const char *s, uint32_t n,
                        struct error *err)
 {
-    uint32_t cp, prev = MERGE_NONE;
+    uint32_t cp, prev = MERGE_NONE, step = 0;
     if (merge_reserve(m, n, err) < 0)
         return -1;
     for (uint32_t i = 0, next; i < n; prev = i, i = next) {
+        if (merge_stopped(m, step++))
+            return error_set(err, ERR_INTERNAL, "stopped");
         next = i + (uint32_t)utf8_decode(s + i, n - i, &cp);
         m->symbol[i] =
             (struct merge_symbol){.prev = prev, .next = next, .id = vocab_find(v, s + i, next - i)};
