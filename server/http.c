@@ -242,7 +242,7 @@ static ON_LOOP void dispatch(struct exchange *x)
     if (!x->response)
         x->route->handle(x);
     drop_body(x);
-    if (!x->response && !x->leave) {
+    if (!x->response && !x->leave && !x->over) {
         error_set(&err, ERR_INTERNAL, "%s %s gave no answer", x->method, x->route->path);
         reply_error(x, &err);
     }
