@@ -66,7 +66,30 @@ struct message {
     struct generate *g;
     struct chat_turn *turn;
     struct str *joined;
+    struct fields_seen *seen;
 };
+
+/* Reads an object within an object: its warnings go to those of the outer one. */
+static int read_inner(const struct field_table *table, const char *where, const json_t *value,
+                      struct message *m, struct fields_seen *outer, struct error *err)
+{
+    struct fields_seen seen = {
+        .warnings = outer->warnings, .header = outer->header, .n_warnings = outer->n_warnings};
+    m->seen = &seen;
+    int rc = fields_read(table, where, value, m, m->g->strict, &seen, err);
+    m->seen = outer;
+    outer->warnings = seen.warnings;
+    outer->header = seen.header;
+    outer->n_warnings = seen.n_warnings;
+    return rc;
+}
+
+static const struct field part_fields[] = {
+    {"type", FIELD_ANY, 0, 0, 0, NULL, NULL},
+    {"text", FIELD_ANY, 0, 0, 0, NULL, NULL},
+};
+static const struct field_table part_table = {part_fields,
+                                              sizeof(part_fields) / sizeof(part_fields[0])};
 
 static int take_role(const char *name, const json_t *value, void *target, struct error *err)
 {
@@ -83,6 +106,7 @@ static int take_part(const char *name, const json_t *part, struct message *m, st
 {
     const json_t *type = json_object_get(part, "type");
     const json_t *text = json_object_get(part, "text");
+    char where[96];
     if (!json_is_object(part) || !json_is_string(type))
         return fields_refuse(name, part, "a part such as {\"type\":\"text\",\"text\":\"...\"}",
                              err);
@@ -93,7 +117,8 @@ static int take_part(const char *name, const json_t *part, struct message *m, st
     if (!json_is_string(text))
         return fields_refuse(name, part, "a part with a text", err);
     str_add(m->joined, json_string_value(text), json_string_length(text));
-    return 0;
+    snprintf(where, sizeof(where), "%s.", name);
+    return read_inner(&part_table, where, part, m, m->seen, err);
 }
 
 static int take_content(const char *name, const json_t *value, void *target, struct error *err)
@@ -135,19 +160,13 @@ static const struct field_table message_table = {message_fields, sizeof(message_
 static int take_message(struct generate *g, size_t i, const json_t *value, struct error *err)
 {
     struct message m = {.g = g, .turn = &g->turns[i], .joined = &g->joined[i]};
-    struct fields_seen seen = {
-        .warnings = g->seen.warnings, .header = g->seen.header, .n_warnings = g->seen.n_warnings};
     char where[32];
     if (!json_is_object(value)) {
         snprintf(where, sizeof(where), "messages[%zu]", i);
         return fields_refuse(where, value, "an object with role and content", err);
     }
     snprintf(where, sizeof(where), "messages[%zu].", i);
-    int rc = fields_read(&message_table, where, value, &m, g->strict, &seen, err);
-    g->seen.warnings = seen.warnings;
-    g->seen.header = seen.header;
-    g->seen.n_warnings = seen.n_warnings;
-    if (rc < 0)
+    if (read_inner(&message_table, where, value, &m, &g->seen, err) < 0)
         return -1;
     if (m.turn->role && m.turn->content)
         return 0;

@@ -12,22 +12,23 @@
 
 static int refuse(const char *host, uint16_t port, int code, struct error *err)
 {
+    char at[300];
+    bool v6 = strchr(host, ':') != NULL;
+    snprintf(at, sizeof(at), "%s%.255s%s:%u", v6 ? "[" : "", host, v6 ? "]" : "", port);
     switch (code) {
     case EADDRINUSE:
         return error_set_field(err, ERR_IO, "port",
-                               "cannot listen on %s:%u: in use; --port 0 picks one", host, port);
+                               "cannot listen on %s: in use; --port 0 picks one", at);
     case EACCES:
         return error_set_field(err, ERR_IO, "port",
-                               "cannot listen on %s:%u: permission denied (ports below 1024 need "
+                               "cannot listen on %s: permission denied (ports below 1024 need "
                                "CAP_NET_BIND_SERVICE)",
-                               host, port);
+                               at);
     case EADDRNOTAVAIL:
         return error_set_field(err, ERR_IO, "host",
-                               "cannot listen on %s:%u: this machine has no such address", host,
-                               port);
+                               "cannot listen on %s: this machine has no such address", at);
     default:
-        return error_set_field(err, ERR_IO, "host", "cannot listen on %s:%u: %s", host, port,
-                               strerror(code));
+        return error_set_field(err, ERR_IO, "host", "cannot listen on %s: %s", at, strerror(code));
     }
 }
 

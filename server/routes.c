@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #define ROUTE(family, method, path, handler, flags) void handler(struct exchange *x);
 #include "server/routes.def"
@@ -41,9 +42,19 @@ static void allow_method(char *allow, size_t n_allow, const char *method)
              strcmp(method, "GET") == 0 ? ", HEAD" : "");
 }
 
-const struct route *routes_find(const char *method, const char *path, char *arg, size_t n_arg,
+/* The path of a target that is a whole URL, as clients of proxies send it. */
+static const char *path_of(const char *target)
+{
+    if (strncasecmp(target, "http://", 7) != 0)
+        return target;
+    const char *path = strchr(target + 7, '/');
+    return path ? path : "/";
+}
+
+const struct route *routes_find(const char *method, const char *target, char *arg, size_t n_arg,
                                 char *allow, size_t n_allow, struct error *err)
 {
+    const char *path = path_of(target);
     const char *wanted = strcmp(method, "HEAD") == 0 ? "GET" : method;
     allow[0] = '\0';
     for (size_t i = 0; i < ROUTE_N; i++) {

@@ -26,9 +26,9 @@ enum { /* a name for each row; the last counts them */
 
 extern const struct route routes[ROUTE_N];
 
-/* The route of method and path; what stands for {id} is copied to arg [n_arg]. NULL: *err is 404, or 405
+/* The route of method and target (a path, or a URL); what stands for {id} is copied to arg [n_arg]. NULL: *err is 404, or 405
  * and then allow [n_allow] holds the methods that the path has ("" : the path is unknown). HEAD is GET. */
-const struct route *routes_find(const char *method, const char *path, char *arg, size_t n_arg,
+const struct route *routes_find(const char *method, const char *target, char *arg, size_t n_arg,
                                 char *allow, size_t n_allow, struct error *err);
 
 /* Index of a route, for counters; ROUTE_N where route is NULL. */

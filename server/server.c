@@ -53,9 +53,8 @@ static void name_model(struct server *s)
         s->model_name[n - 5] = '\0';
 }
 
-static void write_url(const struct server *s, char *out, size_t n_out)
+static void write_url(const struct server *s, const char *host, char *out, size_t n_out)
 {
-    const char *host = s->config->host;
     bool v6 = strchr(host, ':') != NULL;
     snprintf(out, n_out, "http://%s%s%s:%u", v6 ? "[" : "", host, v6 ? "]" : "", s->port);
 }
@@ -63,8 +62,14 @@ static void write_url(const struct server *s, char *out, size_t n_out)
 static void say_ready(const struct server *s)
 {
     const struct engine_model *m = engine_model(s->engine);
+    const char *host = s->config->host;
     char url[300], command[700], name[300], path[600], types[200], quoted[800], blas[100];
-    write_url(s, url, sizeof(url));
+    /* an address that means "all" is no address to connect to */
+    if (strcmp(host, "0.0.0.0") == 0)
+        host = "127.0.0.1";
+    else if (strcmp(host, "::") == 0)
+        host = "::1";
+    write_url(s, host, url, sizeof(url));
     snprintf(command, sizeof(command), "curl -N %s/generate -d '%s'", url, server_example(s));
     log_line(LOG_INFO, "model ready",
              "model=%s path=%s arch=%s types=%s params=%" PRIu64 " context=%u pages=%u "
@@ -242,7 +247,7 @@ static ON_LOOP int start(struct server *s, void (*on_listening)(void *arg), void
     signal(SIGPIPE, SIG_IGN);
     if (start_listening(s, err) < 0)
         return -1;
-    write_url(s, url, sizeof(url));
+    write_url(s, s->config->host, url, sizeof(url));
     printf("listening on %s\n", url);
     fflush(stdout);
     log_line(LOG_INFO, "listening", "url=%s pid=%ld", url, (long)getpid());

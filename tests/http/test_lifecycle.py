@@ -195,8 +195,11 @@ def test_start_that_fails():
 
 def test_two_daemons_of_one_port():
     with Daemon() as d:
-        fails(TINY, "--port", str(d.port), has="in use")
+        fails(TINY, "--port", str(d.port), has=f"cannot listen on 127.0.0.1:{d.port}: in use; --port 0 picks one")
         assert d.get("/livez").status == 200
+    if os.path.exists("/proc/net/if_inet6"):
+        with Daemon("--host", "::1") as d:
+            fails(TINY, "--host", "::1", "--port", str(d.port), has=f"cannot listen on [::1]:{d.port}: in use")
 
 
 def test_threads_bear_names():

@@ -194,6 +194,12 @@ def test_methods():
     for path in ("/sessions/", "/sessions/a/b", "/sessions/a/fork/", "/requests/", "//", "/generate/", "/x" * 100):
         assert d.get(path).status == 404, path
     assert "curl -N" in d.get("/").text and "/generate" in d.get("/").text
+    assert "curl -N http://name:1/" in d.get("/", Host="name:1").text
+    for host in (b"\xff", b"a'$(x)"):  # what one would paste into a shell is what a host can be called
+        answer = d.request("GET", "/", headers={"Host": host})
+        assert answer.status == 200 and "curl -N http://127.0.0.1:8080/" in answer.text, answer.text
+    answer = d.request("GET", "http://name:1/readyz")
+    assert answer.status == 200 and answer.json() == {"status": "ready"}, answer.text
 
 
 def test_O4_keys():
@@ -304,6 +310,33 @@ def test_D3_at_the_connection_limit():
         until(lambda: d.get("/livez").status == 200, 5, "it serves again")
 
 
+def test_D3_a_freed_place_is_given_at_once():
+    """Not at the next sweep, up to 100 ms later."""
+    import random
+    with Daemon("--max-connections", 16) as d:
+        held, took = [d.socket() for _ in range(16 + 64)], []
+        until(lambda: d.descriptors() > 80, 5, "they are there")
+        for _ in range(15):
+            s = d.socket()
+            s.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+            s.settimeout(0.15)
+            with contextlib.suppress(TimeoutError):
+                assert not s.recv(1), "served above the limit"
+            s.settimeout(10 * SLOW)
+            time.sleep(random.random() / 10)  # noqa: S311 - to meet the sweep anywhere
+            # closed by the server: where the client closes, the disconnect watch makes one more round by itself
+            held[0].sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            begin = time.monotonic()
+            assert Wire(s).head()[0] == 503
+            took.append(time.monotonic() - begin)
+            s.close()
+            held.pop(0).close()
+            held.append(d.socket())
+        assert sorted(took)[7] < 0.02 * SLOW, [round(t, 3) for t in took]
+        for s in held:
+            s.close()
+
+
 def test_H10_a_thousand_idle_connections():
     from daemon import open_files
     open_files(2500)
@@ -324,6 +357,9 @@ def test_IPv6_and_names():
         assert d.host == "::1" and d.generate(max_tokens=1)
     with Daemon("--host", "localhost") as d:
         assert d.generate(max_tokens=1)
+    for host, local in (("0.0.0.0", "127.0.0.1"), ("::", "[::1]")):
+        with Daemon("--host", host) as d:
+            assert f"curl -N http://{local}:{d.port}/generate" in d.log(), d.log()
 
 
 def test_many_clients_that_come_and_go():

@@ -204,6 +204,24 @@ static void test_a_million_warnings(void **state)
         fail_msg("%d unknown fields took %.1f s", N, took_s);
 }
 
+static void test_parts(void **state)
+{
+    struct generate g;
+    const char *body = "{\"messages\":[{\"role\":\"user\",\"foo\":1,\"content\":["
+                       "{\"type\":\"text\",\"text\":\"a\",\"cache_control\":{}},"
+                       "{\"type\":\"text\",\"text\":\"b\",\"txet\":\"c\"}]}]}";
+    (void)state;
+    assert_int_equal(read_with(&g, &config, body), 0);
+    assert_string_equal(g.turns[0].content, "ab");
+    assert_string_equal(str_text(&g.seen.warnings),
+                        "\"unknown field \\\"messages[0].foo\\\"\","
+                        "\"unknown field \\\"messages[0].content[0].cache_control\\\"\","
+                        "\"unknown field \\\"messages[0].content[1].txet\\\"\"");
+    generate_free(&g);
+    assert_int_equal(read_with(&g, &strict, body), -1);
+    generate_free(&g);
+}
+
 static void test_too_many_values(void **state)
 {
     enum { N = 200000 };
@@ -251,7 +269,7 @@ int main(void)
         cmocka_unit_test(test_refusals),        cmocka_unit_test(test_shown_value),
         cmocka_unit_test(test_unknown),         cmocka_unit_test(test_many_warnings),
         cmocka_unit_test(test_header),          cmocka_unit_test(test_a_million_warnings),
-        cmocka_unit_test(test_too_many_values),
+        cmocka_unit_test(test_too_many_values), cmocka_unit_test(test_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

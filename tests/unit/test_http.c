@@ -80,6 +80,13 @@ static void test_routes(void **state)
         assert_int_equal(err.code, ERR_NOT_FOUND);
         assert_string_equal(allow, "");
     }
+    static const char *const urls[] = {"http://a", "HTTP://a:1/", "http://a/sessions/x"};
+    static const char *const paths[] = {"/", "/", "/sessions/{id}"};
+    for (size_t i = 0; i < sizeof(urls) / sizeof(urls[0]); i++) { /* as proxies are asked */
+        r = routes_find("GET", urls[i], arg, sizeof(arg), allow, sizeof(allow), &err);
+        assert_non_null(r);
+        assert_string_equal(r->path, paths[i]);
+    }
     char big[256] = "/sessions/";
     memset(big + 10, 'a', 129);
     assert_null(routes_find("GET", big, arg, sizeof(arg), allow, sizeof(allow), &err));
