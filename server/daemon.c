@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,25 +31,44 @@ static int open_log(struct daemon *d, const char *path, struct error *err)
     return 0;
 }
 
+/* It will be overwritten and in the end removed, so it must be one of ours: a regular file, empty or
+ * with a number in it. */
+static bool is_pid_file(int fd)
+{
+    struct stat st;
+    char text[24];
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size >= (off_t)sizeof(text))
+        return false;
+    ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
+    text[n > 0 ? n : 0] = '\0';
+    return n >= 0 && strspn(text, "0123456789\n") == (size_t)n;
+}
+
 /* Open and locked, so that two servers cannot share one; the lock outlives the fork. */
 static int open_pid(struct daemon *d, const char *path, struct error *err)
 {
     if (!path[0])
         return 0;
-    d->pid_file = path;
-    d->pid_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0644);
-    if (d->pid_fd < 0)
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK, 0644);
+    if (fd < 0)
         return error_set_field(err, ERR_IO, "pid_file", "cannot open the process id file %s: %s",
                                path, strerror(errno));
-    if (flock(d->pid_fd, LOCK_EX | LOCK_NB) != 0) {
+    if (!is_pid_file(fd)) {
+        close_fd(&fd);
+        return error_set_field(err, ERR_CONFLICT, "pid_file",
+                               "%s is there and is no process id file; it stays as it is", path);
+    }
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
         char pid[24] = "";
-        ssize_t n = pread(d->pid_fd, pid, sizeof(pid) - 1, 0);
+        ssize_t n = pread(fd, pid, sizeof(pid) - 1, 0);
         pid[n > 0 ? n : 0] = '\0';
         pid[strspn(pid, "0123456789")] = '\0';
-        close_fd(&d->pid_fd);
+        close_fd(&fd);
         return error_set_field(err, ERR_CONFLICT, "pid_file", "%s is held by process %s: it runs",
                                path, pid[0] ? pid : "?");
     }
+    d->pid_file = path;
+    d->pid_fd = fd;
     return 0;
 }
 

@@ -713,6 +713,14 @@ def test_daemon_that_cannot_start_says_so_itself():
         fails(["serve", WORKED, "--port", port, "--daemon", "--pid-file", pid_file, "--log-file", pathlib.Path(d, "a.log")], 1,
               f"cannot listen on 127.0.0.1:{port}: in use")
         same(pid_file.exists(), False, "a process id file")
+    with folder() as d:
+        model, pipe = pathlib.Path(d, "model.gguf"), pathlib.Path(d, "pipe")
+        model.write_bytes(b"GGUF")
+        os.mkfifo(pipe)
+        for path in (model, pipe, d):
+            fails(["serve", WORKED, "--port", "0", "--pid-file", path], 1, str(path))
+        same(model.read_bytes(), b"GGUF", "a file that is no process id file")
+        same(pipe.is_fifo(), True, "a pipe that is no process id file")
     fails(["serve", WORKED, "--daemon", "--pid-file", "/nonexistent/a.pid", "--log-file", "/dev/null"], 1,
           "cannot open the process id file /nonexistent/a.pid")
 
