@@ -8,6 +8,7 @@
 #include "server/json.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -148,7 +149,7 @@ static int take_name(const struct field *f, const char *name, const json_t *v, c
 }
 
 /* jansson does not say that it failed for want of memory. */
-static bool no_memory;
+static _Thread_local bool no_memory;
 
 static void *allocate(size_t n)
 {
@@ -156,6 +157,8 @@ static void *allocate(size_t n)
     no_memory = no_memory || !p;
     return p;
 }
+
+static void watch_memory(void) { json_set_alloc_funcs(allocate, free); }
 
 /* Numbers are equal by value, whatever their notation. */
 static bool equal(const json_t *a, const json_t *b)
@@ -324,7 +327,8 @@ int fields_read(const struct field_table *t, const char *where, const json_t *ob
 static json_t *load(const char *text, size_t n, json_error_t *fault)
 {
     const size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
-    json_set_alloc_funcs(allocate, free);
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch_memory);
     no_memory = false;
     json_t *root = json_loadb(text, n, flags, fault);
     if (!root && json_error_code(fault) == json_error_numeric_overflow)

@@ -14,6 +14,7 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "server/json.h"
+#include "server/loop.h"
 #include "server/reply.h"
 
 #include <inttypes.h>
@@ -582,6 +583,7 @@ static void on_text_done(uv_work_t *work, int status)
     }
     submit_all(s);
     feed_pool(s);
+    loop_pump(s); /* a refusal leaves now */
 }
 
 static void enter_pool(struct generation *g)

@@ -2,8 +2,10 @@
 """What a request may say, and how a wrong one is refused."""
 import json
 import os
+import statistics
+import time
 
-from daemon import CHAT, STORY, Daemon, Skip, main, the, until
+from daemon import CHAT, SLOW, STORY, Daemon, Skip, main, the, until
 
 def test_B1_bodies_that_are_no_request():
     d = the()
@@ -326,6 +328,18 @@ def test_no_text_of_a_request_is_logged():
     d.post('{"Xyzzy": Xyzzy}')
     assert "Xyzzy" not in d.log()
     assert "tokens_in=" in d.log() and "finish=length" in d.log()
+
+
+def test_refusals_of_the_text_role_leave_at_once():
+    d = the()
+    for body in ({"prompt": "", "add_bos": False}, {"prompt": "x", "top_k": "a", "stop": "s" * 100_000}):
+        times = []
+        for _ in range(9):
+            begin = time.monotonic()
+            d.refused(body)
+            times.append(time.monotonic() - begin)
+        # the loop looks at everything each 100 ms: that is too late
+        assert statistics.median(times) < 0.06 * SLOW, f"median {statistics.median(times) * 1e3:.0f} ms"
 
 
 main()
