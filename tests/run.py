@@ -142,9 +142,11 @@ def judge(out, path, status, claimed, left_running, reports):
         out.faults.append("left processes running")
     for report in reports:
         text = report.read_text(errors="replace")
-        first = re.search(r"^.*(?:ERROR|WARNING|runtime error).*$", text, re.M)
-        out.faults.append(f"{report.name}: {first[0].strip() if first else 'a sanitizer report'}")
         out.log += text
+        # "Running thread was not suspended" of a process 1, which cannot be traced, is not a finding.
+        first = re.search(r"^.*(?:ERROR|WARNING|FATAL|runtime error|Sanitizer:).*$", text, re.M)
+        if first:
+            out.faults.append(f"{report.name}: {first[0].strip()}")
 
 
 def run_program(suite, path, usual):

@@ -43,6 +43,15 @@ def faults(done, expected, status):
 
 for name, program, expected in PROGRAMS:
     report(f"runner_sees_a_program_that_{name}", faults(run(program), expected, 0 if name == "passes" else 1))
+SANITIZED = """import os
+path = os.environ["ASAN_OPTIONS"].rpartition("log_path=")[2] + ".7"
+open(path, "w").write({!r})
+print("ok a"); print("1 passed, 0 failed, 0 skipped")"""
+report("runner_sees_what_a_sanitizer_wrote", faults(
+    run(SANITIZED.format("==7==ERROR: AddressSanitizer: heap-use-after-free"), MODE="asan"), "heap-use-after-free", 1))
+report("runner_passes_over_what_is_no_finding", faults(
+    run(SANITIZED.format("==8==Running thread 4 was not suspended. False leaks are possible."), MODE="asan"),
+    "^asan: 1 passed, 0 failed$", 0))
 report("runner_fails_a_golden_that_is_skipped_in_ci",
        faults(run(PROGRAMS[0][1], "golden", CI="true"), "skipped in CI: b", 1))
 finish()
