@@ -498,8 +498,8 @@ static void on_text_work(uv_work_t *work)
         thread_name("attend-text-%d", atomic_fetch_add(&n_threads, 1));
     named = true;
     g->error.code = ERR_NONE;
+    g->unreadable = !g->is_read && read_body(g) < 0; /* to its end: cancel() may have to know it */
     g->spec.ids.stop = &g->stop;
-    g->unreadable = !g->is_read && read_body(g) < 0;
     if (!g->unreadable && !atomic_load(&g->stop) && tokenise(g) < 0 && g->error.code == ERR_NONE)
         error_set(&g->error, ERR_INTERNAL, "the prompt could not be made into tokens");
     g->spec.ids.stop = NULL;

@@ -236,6 +236,21 @@ def test_C8_delete_of_a_queued_one():
         d.gone()
 
 
+def test_C8_delete_of_one_whose_long_body_is_unread():
+    with Daemon() as d:
+        text = {"prompt": "Once upon a time " * 400_000, "max_tokens": 1}
+        ahead = [d.send(text) for _ in range(2)]  # two long bodies at a time are read
+        until(lambda: d.busy()["places"] == 2, 10, "they are there")
+        wire = d.send({"prompt": [300] * 30_000, "stream": False}, {"X-Request-Id": "ids"})
+        until(lambda: d.busy()["places"] == 3, 10, "all are there")
+        assert d.request("DELETE", "/requests/ids").status == 200
+        last = json.loads(wire.body())
+        assert (wire.status, last.get("finish_reason")) == (200, "cancelled"), last
+        for other in ahead:
+            assert b"context length" in other.body()
+        d.gone()
+
+
 def test_D2_30_cancelled_streams_leave_no_descriptor():
     with Daemon("--max-running", 8) as d:
         old = d.connection()
