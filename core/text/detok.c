@@ -110,10 +110,10 @@ static size_t bad_bytes(const char *s, size_t n)
 static bool next_char(const struct detok *d, size_t *at, bool last, char out[4], size_t *n_out)
 {
     uint32_t cp;
-    const char *s = d->raw.s + *at;
     size_t n = d->raw.n - *at;
     if (n == 0)
         return false;
+    const char *s = d->raw.s + *at;
     int len = utf8_decode(s, n, &cp);
     if (len > 0) {
         memcpy(out, s, (size_t)len);
