@@ -208,7 +208,7 @@ static void engine_free(struct engine *e)
 struct engine *engine_open(const struct engine_options *options, struct error *err)
 {
     struct engine *e = aligned_alloc(_Alignof(struct engine), sizeof(*e));
-    sigset_t all, before;
+    sigset_t before;
     if (!e) {
         error_set(err, ERR_NO_MEMORY, "no memory for the engine");
         return NULL;
@@ -220,8 +220,7 @@ struct engine *engine_open(const struct engine_options *options, struct error *e
     }
     ready_open(&e->ready, options->wake, options->wake_arg);
     matmul_blas_prepare();
-    sigfillset(&all); /* signals are the loop's */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    thread_block_signals(&before);
     int rc = pthread_create(&e->thread, NULL, engine_main, e);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc) {

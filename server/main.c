@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -47,6 +48,23 @@ static void hold_standard_files(void)
             _exit(1);
 }
 
+/* A page of a mapped file is not there any more: the model was cut while it was read. */
+static void on_bus_error(int number, siginfo_t *info, void *context)
+{
+    static const char text[] = "attend: the model file was cut, or cannot be read to its end\n";
+    (void)context;
+    if (info->si_code == BUS_ADRERR && write(STDERR_FILENO, text, sizeof(text) - 1) > 0)
+        _exit(1);
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+static void watch_mapped_files(void)
+{
+    struct sigaction a = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO};
+    sigaction(SIGBUS, &a, NULL);
+}
+
 static int run(int argc, char **argv, struct error *err)
 {
     const char *first = argc > 1 ? argv[1] : "";
@@ -68,6 +86,7 @@ int main(int argc, char **argv)
 {
     struct error err = {0};
     hold_standard_files();
+    watch_mapped_files();
     int rc = run(argc, argv, &err);
     if (fflush(stdout) != 0 && rc == 0)
         rc = error_set(&err, ERR_IO, "cannot write to stdout: %s", strerror(errno));

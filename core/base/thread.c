@@ -40,6 +40,16 @@ UNCHECKED void thread_assert_engine(void)
 #endif
 }
 
+void thread_block_signals(sigset_t *before)
+{
+    static const int faults[] = {SIGBUS, SIGSEGV, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS};
+    sigset_t all;
+    sigfillset(&all);
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
+        sigdelset(&all, faults[i]);
+    pthread_sigmask(SIG_SETMASK, &all, before);
+}
+
 void thread_name(const char *fmt, ...)
 {
     char name[16];

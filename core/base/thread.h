@@ -4,6 +4,7 @@
  * -Wthread-safety checks it (`make check`); builds with ATTEND_DEBUG check it at run time. */
 #pragma once
 
+#include <signal.h>
 #include <stdint.h>
 
 #if defined(__clang__)
@@ -33,6 +34,11 @@ void thread_enter_engine(void) PROVES(role_engine);
  * loop's (the engine's) thread. */
 void thread_assert_loop(void) PROVES(role_loop);
 void thread_assert_engine(void) PROVES(role_engine);
+
+/* The mask for threads that are not the loop's, whose the signals are: all of them but those that tell
+ * of a fault of the thread's own (blocked, they would kill without a word). *before: for the caller to
+ * set again. */
+void thread_block_signals(sigset_t *before);
 
 /* Names the calling thread as `ps -L` and debuggers show it (15 bytes at most). */
 __attribute__((format(printf, 1, 2))) void thread_name(const char *fmt, ...);

@@ -89,7 +89,7 @@ static void *worker_main(void *arg)
 struct workers *workers_open(uint32_t n, struct error *err)
 {
     struct workers *pool = aligned_alloc(64, sizeof(*pool));
-    sigset_t all, before;
+    sigset_t before;
     if (!pool) {
         error_set(err, ERR_NO_MEMORY, "no memory for %u workers", n);
         return NULL;
@@ -103,8 +103,7 @@ struct workers *workers_open(uint32_t n, struct error *err)
         error_set(err, ERR_NO_MEMORY, "no memory for %u workers", n);
         return NULL;
     }
-    sigfillset(&all); /* signals are the loop's */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    thread_block_signals(&before);
     for (uint32_t i = 1; i < n; i++) {
         pool->others[i - 1].w = (struct worker){i, n, pool};
         int rc =

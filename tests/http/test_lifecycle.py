@@ -6,6 +6,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 
 from daemon import ATTEND, CHAT, ROOT, SLOW, STORY, TINY, Daemon, Skip, main, sse, together, until
@@ -180,6 +181,28 @@ def test_while_loading_503_and_alive():
                 assert "Loading model" in answers[2].text and metrics["vllm:num_requests_running"] == 0
         assert len(seen) > 1, f"never seen loading: {seen}"
         assert 'msg="model ready"' in d.log() and "curl -N http://127.0.0.1:" in d.log()
+
+
+def test_model_that_is_cut_while_it_is_loaded():
+    if not os.path.exists(CHAT):
+        raise Skip(f"{CHAT} is absent (make run fetches it)")
+    ends = []
+    with tempfile.TemporaryDirectory(prefix="cut-") as folder:
+        for wait_ms in (0, 10, 20, 40, 60, 80):
+            model = f"{folder}/{wait_ms}.gguf"
+            shutil.copy(CHAT, model)
+            with Daemon(model=model, wait=False, expect=1) as d:
+                time.sleep(wait_ms / 1000)
+                d.process.send_signal(signal.SIGSTOP)
+                os.truncate(model, 4096)
+                d.process.send_signal(signal.SIGCONT)
+                time.sleep(0.5 * SLOW)
+                if d.process.poll() is None:  # it was read already
+                    d.expect = 0
+                else:
+                    ends.append((d.process.returncode, d.log().rstrip().rsplit("\n", 1)[-1]))
+    assert ends, "all were loaded before they could be cut"
+    assert all(code == 1 and says.startswith("attend: ") for code, says in ends), ends
 
 
 def test_start_that_fails():
