@@ -494,8 +494,11 @@ static void on_text_work(uv_work_t *work)
     static atomic_int n_threads;
     static _Thread_local bool named;
     struct generation *g = work->data;
-    if (!named)
+    if (!named) {
+        sigset_t before;
+        thread_block_signals(&before); /* they are the loop's */
         thread_name("attend-text-%d", atomic_fetch_add(&n_threads, 1));
+    }
     named = true;
     g->error.code = ERR_NONE;
     g->unreadable = !g->is_read && read_body(g) < 0; /* to its end: cancel() may have to know it */

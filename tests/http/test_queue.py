@@ -160,7 +160,7 @@ def test_priority():
         order = []
 
         def later(name, priority):
-            d.generate(prompt(len(name)), max_tokens=2, priority=priority)
+            d.generate(prompt(len(name)), max_tokens=200, ignore_eos=True, priority=priority)  # long enough to tell ends apart
             order.append(name)
 
         threads = []

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """How answers travel: pieces, formats, and what holds for all of them."""
 import json
+import os
 import random
+import re
 import time
 
-from daemon import SLOW, STORY, Daemon, main, ndjson, sse, the, until
+from daemon import CHAT, SLOW, STORY, Daemon, Skip, main, ndjson, sse, the, until
 
 FORMS = ("text/plain", "application/x-ndjson", "text/event-stream", "application/json")
 
@@ -131,30 +133,53 @@ def test_http_1_0_ends_with_the_connection():
     wire.rest()
 
 
-def test_keep_alive_while_queued_and_in_prefill():
-    with Daemon("--max-running", 1, "--keepalive-ms", 150, "--prefill-chunk", 1) as d:
-        long = {"prompt": STORY, "max_tokens": 490, "temperature": 0, "ignore_eos": True}
+def keep_alives(data, accept):
+    """(prefilled, prompt_tokens) of each."""
+    if accept == "text/event-stream":
+        return [(int(a), int(b)) for a, b in re.findall(rb"^: prefill (\d+)/(\d+)$", data, re.M)]
+    progress = [o["progress"] for o in ndjson(data) if "progress" in o]
+    assert all(set(p) == {"prefilled", "prompt_tokens"} for p in progress), progress
+    return [(p["prefilled"], p["prompt_tokens"]) for p in progress]
+
+
+def test_keep_alive_while_queued():
+    with Daemon("--max-running", 1, "--keepalive-ms", 100) as d:
         for accept in ("text/event-stream", "application/x-ndjson"):
-            first = d.send(long)
+            # it fills the socket long before its end, and keeps its place until it is read
+            first = d.send({"prompt": STORY, "max_tokens": 450, "ignore_eos": True, "logprobs": 20},
+                           {"Accept": "application/x-ndjson"})
             first.head()
-            second = d.send({"prompt": [1] + [300 + i % 100 for i in range(440)], "max_tokens": 2},
-                            {"Accept": accept})
-            data, quiet, last = b"", 0.0, time.monotonic()
+            second = d.send({"prompt": "Lily", "max_tokens": 2}, {"Accept": accept})
             second.head()
+            begin, data = time.monotonic(), second.chunk()
+            while len(keep_alives(data, accept)) < 3:
+                data += second.chunk()
+            assert time.monotonic() - begin < 2 * SLOW, "silent for long"
+            first.close()
             while chunk := second.chunk():
+                data += chunk
+            assert {k[0] for k in keep_alives(data, accept)[:3]} == {0}, data[:300]
+            assert list(sse(data) if accept == "text/event-stream" else ndjson(data))[-1]["done"]
+            until(lambda: d.busy()["running"] == 0, 5, "idle")
+
+
+def test_keep_alive_in_a_long_prefill():
+    if not os.path.exists(CHAT):
+        raise Skip(f"{CHAT} is absent (make run fetches it)")
+    n = 400 // SLOW
+    with Daemon("--keepalive-ms", 100, "--prefill-chunk", 1, "--context", 512, model=CHAT) as d:
+        for accept in ("text/event-stream", "application/x-ndjson"):
+            wire = d.send({"prompt": [300 + i % 100 for i in range(n)], "max_tokens": 2, "cache": False}, {"Accept": accept})
+            wire.head()
+            data, quiet, last = b"", 0.0, time.monotonic()
+            while chunk := wire.chunk():
                 now = time.monotonic()
                 quiet, last = max(quiet, now - last), now
                 data += chunk
-            first.close()
             assert quiet < 1.0 * SLOW, f"{accept}: silent for {quiet:.2f} s"
-            if accept == "text/event-stream":
-                assert b": prefill " in data, data[:300]
-                assert list(sse(data))[-1]["done"]
-            else:
-                progress = [o["progress"] for o in ndjson(data) if "progress" in o]
-                assert progress and set(progress[0]) == {"prefilled", "prompt_tokens"}, progress
-                assert [p["prefilled"] for p in progress] == sorted(p["prefilled"] for p in progress)
-            until(lambda: d.busy()["running"] == 0, 5, "idle")
+            seen = keep_alives(data, accept)
+            assert seen and seen == sorted(seen) and {k[1] for k in seen} == {n}, seen
+            assert seen[-1][0] > 0, f"no progress is told: {seen}"
 
 
 def test_text_head_leaves_with_the_first_text():
