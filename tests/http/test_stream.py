@@ -184,7 +184,8 @@ def test_keep_alive_in_a_long_prefill():
 
 def test_text_head_leaves_with_the_first_text():
     with Daemon("--max-running", 1, "--keepalive-ms", 100) as d:
-        first = d.send({"prompt": STORY, "max_tokens": 300, "temperature": 0, "ignore_eos": True})
+        first = d.send({"prompt": STORY, "max_tokens": 450, "ignore_eos": True, "logprobs": 20},
+                       {"Accept": "application/x-ndjson"})  # keeps its place until it is read
         first.head()
         second = d.send({"prompt": STORY, "max_tokens": 2})
         until(lambda: d.busy()["waiting"] == 1, 5, "it waits")
