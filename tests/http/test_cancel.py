@@ -44,10 +44,16 @@ def test_C1_closed_without_reset():
         d.gone()
 
 
+def stalled(d):
+    """A request that fills its socket long before its end, and keeps its place until it is read."""
+    wire = d.send({**LONG, "logprobs": 20}, {"Accept": "application/x-ndjson"})
+    wire.head()
+    return wire
+
+
 def test_C2_queued_one_leaves_and_is_never_prefilled():
     with Daemon("--max-running", 1) as d:
-        first = d.send(LONG)
-        first.head()
+        first = stalled(d)
         first.chunk()
         queued = d.send({"prompt": ids(300), "max_tokens": 5})
         until(lambda: d.busy()["waiting"] == 1, 5, "a request waits")
@@ -182,9 +188,7 @@ def test_clients_that_leave_in_the_middle_of_a_request():
 
 def test_C7_half_closed_client_that_then_leaves():
     with Daemon("--max-running", 1) as d:
-        # it fills its socket long before its end, and keeps its place until it is read
-        ahead = d.send({**LONG, "logprobs": 20}, {"Accept": "application/x-ndjson"})
-        ahead.head()
+        ahead = stalled(d)
         queued = d.send({**LONG, "stream": False})
         until(lambda: d.busy()["waiting"] == 1, 5, "it waits")
         queued.socket.shutdown(socket.SHUT_WR)
@@ -224,8 +228,7 @@ def test_C8_delete_from_another_connection():
 
 def test_C8_delete_of_a_queued_one():
     with Daemon("--max-running", 1) as d:
-        first = d.send(LONG)
-        first.head()
+        first = stalled(d)
         queued = d.send({"prompt": ids(100), "stream": False}, {"X-Request-Id": "q"})
         until(lambda: d.busy()["waiting"] == 1, 5, "it waits")
         assert d.request("DELETE", "/requests/q").status == 200
