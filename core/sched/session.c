@@ -131,7 +131,7 @@ static void remove_session(struct sessions *t, struct session *s)
 
 void session_leave(struct sessions *t, struct session *s, struct request *r)
 {
-    bool empty = !s->n_ids && r->result.session_created; /* its first request never ran */
+    bool empty = !s->n_ids && r->result.session_created; /* of its first request nothing was kept */
     TAILQ_REMOVE(&s->line, r, line_link);
     r->session = NULL;
     if (!TAILQ_EMPTY(&s->line)) {
