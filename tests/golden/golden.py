@@ -44,8 +44,9 @@ def finish():
     sys.exit(1 if counts["not ok"] else 0)
 
 
-def attend(*words, stdin=None):
-    run = subprocess.run([ATTEND, *map(str, words)], input=stdin, capture_output=True, timeout=900)
+def attend(*words, stdin=None, env=None):
+    run = subprocess.run([ATTEND, *map(str, words)], input=stdin, capture_output=True, timeout=900,
+                         env={**os.environ, **(env or {})})
     if run.returncode:
         said = run.stderr.decode(errors="replace").strip().splitlines()
         raise RuntimeError(f"exit {run.returncode}: {said[-1] if said else 'silent'}")

@@ -494,7 +494,7 @@ static void test_bits(void **state)
     (void)state;
     for (int level = 0; level <= (int)cpu_detect(); level++) {
         cpu_force((enum cpu_level)level);
-        uint32_t most_workers = level == (int)cpu_detect() ? 3 : 1;
+        uint32_t most_workers = level == (int)cpu_detect() ? 4 : 2;
         check_bits(&kinds[0], 16, KV_F16, most_workers);
         check_bits(&kinds[2], 48, KV_F32, most_workers);
     }
