@@ -119,12 +119,10 @@ static void add_bias(const float *bias, uint32_t n_out, uint32_t n_rows, float *
             y[r * y_stride + o] += bias[o];
 }
 
-void blas_run(const struct matrix *w, const struct matmul_input *in, const float *bias, float *y,
-              size_t y_stride, const struct worker *worker)
+void blas_run(const struct matrix *w, const struct matmul_input *in,
+              const struct matmul_output *out, uint32_t begin, uint32_t end, uint32_t worker)
 {
-    float *scratch = blas.scratch + (size_t)worker->id * K_CHUNK * N_CHUNK;
-    uint32_t begin, end;
-    worker_slice(worker, w->n_panels, &begin, &end);
+    float *scratch = blas.scratch + (size_t)worker * K_CHUNK * N_CHUNK;
     uint32_t most = N_CHUNK / PANEL_ROWS;
     for (uint32_t n_panels; begin < end; begin += n_panels) {
         n_panels = end - begin < most ? end - begin : most;
@@ -132,13 +130,14 @@ void blas_run(const struct matrix *w, const struct matmul_input *in, const float
         uint32_t n_out = w->n_out - o < width ? w->n_out - o : width;
         for (uint32_t k = 0; k < w->n_in; k += K_CHUNK) {
             uint32_t n_k = w->n_in - k < K_CHUNK ? w->n_in - k : K_CHUNK;
+            bool add = k || out->store == MATMUL_ADD;
             unpack(w, begin, n_panels, k, n_k, scratch);
             blas.sgemm(ROW_MAJOR, NO_TRANS, NO_TRANS, (int)in->n_rows, (int)n_out, (int)n_k, 1,
-                       in->x + k, (int)in->n_in, scratch, (int)width, k ? 1 : 0, y + o,
-                       (int)y_stride);
+                       in->x + k, (int)in->n_in, scratch, (int)width, add ? 1 : 0, out->y + o,
+                       (int)out->stride);
             atomic_fetch_add_explicit(&blas.calls, 1, memory_order_relaxed);
         }
-        if (bias)
-            add_bias(bias + o, n_out, in->n_rows, y + o, y_stride);
+        if (out->bias)
+            add_bias(out->bias + o, n_out, in->n_rows, out->y + o, out->stride);
     }
 }

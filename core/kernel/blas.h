@@ -16,8 +16,8 @@ int blas_open(char *name, size_t n_name, struct error *err);
 /* Whether worker `id` may call blas_run. */
 bool blas_ready(uint32_t id);
 
-/* y[r, o] of this worker's panels, all rows (matmul_run). */
-void blas_run(const struct matrix *w, const struct matmul_input *in, const float *bias, float *y,
-              size_t y_stride, const struct worker *worker);
+/* Panels [begin, end), all rows (matmul_run_panels), not gated. */
+void blas_run(const struct matrix *w, const struct matmul_input *in,
+              const struct matmul_output *out, uint32_t begin, uint32_t end, uint32_t worker);
 
 uint64_t blas_calls(void);

@@ -10,6 +10,7 @@
 
 /* Rows of X taken at a time: the weights decoded for them, BLOCKS blocks at a time, stay in the
  * first-level cache. Rows up to DIRECT_ROWS read the panel itself. */
+enum { GATE_ROWS = PANEL_ROWS / 2 };
 enum { ROWS = 48, BLOCKS = 16, FLOAT_BLOCKS = 4, DIRECT_ROWS = 12, BLAS_ROWS = 64 };
 
 static bool use_blas;
@@ -43,6 +44,19 @@ void matrix_pack(struct matrix *w, enum quant_id type, const uint8_t *data, uint
         uint32_t o = out_begin + i;
         q->pack(w->panels + o / PANEL_ROWS * w->panel_bytes, o % PANEL_ROWS, data + i * row_bytes,
                 w->n_in);
+    }
+}
+
+void matrix_pack_gated(struct matrix *w, enum quant_id type, const uint8_t *data,
+                       uint32_t row_begin, uint32_t n_rows, bool up)
+{
+    size_t row_bytes =
+        (size_t)w->n_in / quant_table[type].block_elems * quant_table[type].block_bytes;
+    ASSERT(w->n_out % PANEL_ROWS == 0);
+    for (uint32_t i = 0; i < n_rows; i++) {
+        uint32_t row = row_begin + i;
+        matrix_pack(w, type, data + i * row_bytes,
+                    row / GATE_ROWS * PANEL_ROWS + row % GATE_ROWS + (up ? GATE_ROWS : 0), 1);
     }
 }
 
@@ -116,19 +130,48 @@ static void run_exact(const struct panel *p, const uint8_t *w, const struct matm
     }
 }
 
-static void store(const float *acc, uint32_t n_rows, uint32_t n_out, const float *bias, float *y,
-                  size_t y_stride)
+static void store_plain(const float *acc, uint32_t n_rows, uint32_t n_out, const float *bias,
+                        float *y, size_t stride, bool add)
 {
-    for (uint32_t r = 0; r < n_rows; r++, acc += PANEL_ROWS, y += y_stride)
-        if (!bias)
-            memcpy(y, acc, n_out * sizeof(*y));
-        else
-            for (uint32_t o = 0; o < n_out; o++)
-                y[o] = acc[o] + bias[o];
+    static const float none[PANEL_ROWS];
+    bias = bias ? bias : none;
+    for (uint32_t r = 0; r < n_rows; r++, acc += PANEL_ROWS, y += stride)
+        for (uint32_t o = 0; o < n_out; o++)
+            y[o] = add ? y[o] + (acc[o] + bias[o]) : acc[o] + bias[o];
+}
+
+static void store_gated(const float *acc, uint32_t n_rows, const float *bias, float *y,
+                        size_t stride, matmul_gate_fn *gate)
+{
+    float x[ROWS][GATE_ROWS], up[ROWS][GATE_ROWS];
+    static const float none[PANEL_ROWS];
+    bias = bias ? bias : none;
+    for (uint32_t r = 0; r < n_rows; r++, acc += PANEL_ROWS)
+        for (uint32_t o = 0; o < GATE_ROWS; o++) {
+            x[r][o] = acc[o] + bias[o];
+            up[r][o] = acc[GATE_ROWS + o] + bias[GATE_ROWS + o];
+        }
+    gate(x[0], up[0], x[0], (size_t)n_rows * GATE_ROWS);
+    for (uint32_t r = 0; r < n_rows; r++, y += stride)
+        memcpy(y, x[r], sizeof(x[r]));
+}
+
+/* acc [n_rows, PANEL_ROWS] of rows [row, row + n_rows), panel `index`, to its place in y. */
+static void store(const struct matrix *w, const struct matmul_output *out, uint32_t index,
+                  uint32_t row, uint32_t n_rows, const float *acc)
+{
+    uint32_t o = index * PANEL_ROWS;
+    uint32_t n_out = w->n_out - o < PANEL_ROWS ? w->n_out - o : PANEL_ROWS;
+    const float *bias = out->bias ? out->bias + o : NULL;
+    float *y = out->y + row * out->stride;
+    if (out->store == MATMUL_GATED)
+        store_gated(acc, n_rows, bias, y + (size_t)index * GATE_ROWS, out->stride, out->gate);
+    else
+        store_plain(acc, n_rows, n_out, bias, y + o, out->stride, out->store == MATMUL_ADD);
 }
 
 static void run_panel(const struct matrix *w, uint32_t index, const struct matmul_input *in,
-                      const float *bias, float *y, size_t y_stride)
+                      const struct matmul_output *out)
 {
     _Alignas(64) float acc[ROWS * PANEL_ROWS];
     const struct panel *p = panel_table[w->panel];
@@ -137,8 +180,6 @@ static void run_panel(const struct matrix *w, uint32_t index, const struct matmu
     bool quantised = p->format && in->buffer && n_planes(in->activations);
     if (quantised)
         x = planes_layout(in->n_in, n_planes(in->activations), in->buffer);
-    uint32_t o = index * PANEL_ROWS;
-    uint32_t n_out = w->n_out - o < PANEL_ROWS ? w->n_out - o : PANEL_ROWS;
     for (uint32_t row = 0; row < in->n_rows; row += ROWS) {
         uint32_t n = in->n_rows - row < ROWS ? in->n_rows - row : ROWS;
         memset(acc, 0, (size_t)n * PANEL_ROWS * sizeof(float));
@@ -149,23 +190,34 @@ static void run_panel(const struct matrix *w, uint32_t index, const struct matmu
         else
             p->floats[cpu_level()](panel, in->n_in, in->x + (size_t)row * in->n_in, in->n_in, n,
                                    acc);
-        store(acc, n, n_out, bias ? bias + o : NULL, y + row * y_stride + o, y_stride);
+        store(w, out, index, row, n, acc);
     }
+}
+
+void matmul_run_panels(const struct matrix *w, const struct matmul_input *in,
+                       const struct matmul_output *out, uint32_t begin, uint32_t end,
+                       uint32_t worker)
+{
+    bool gated = out->store == MATMUL_GATED;
+    ASSERT(in->n_in == w->n_in && end <= w->n_panels);
+    ASSERT(!gated || (out->gate && w->n_out % PANEL_ROWS == 0));
+    if (use_blas && !gated && !panel_table[w->panel]->format && in->n_rows >= BLAS_ROWS &&
+        blas_ready(worker)) {
+        blas_run(w, in, out, begin, end, worker);
+        return;
+    }
+    for (uint32_t i = begin; i < end; i++)
+        run_panel(w, i, in, out);
 }
 
 void matmul_run(const struct matrix *w, const struct matmul_input *in, const float *bias, float *y,
                 size_t y_stride, const struct worker *worker)
 {
+    struct matmul_output out = {.y = y, .stride = y_stride, .bias = bias};
     uint32_t begin, end;
-    ASSERT(in->n_in == w->n_in);
-    if (use_blas && !panel_table[w->panel]->format && in->n_rows >= BLAS_ROWS &&
-        blas_ready(worker->id)) {
-        blas_run(w, in, bias, y, y_stride, worker);
-        return;
-    }
     worker_slice(worker, w->n_panels, &begin, &end);
-    for (uint32_t i = begin; i < end; i++)
-        run_panel(w, i, in, bias, y, y_stride);
+    if (begin < end)
+        matmul_run_panels(w, in, &out, begin, end, worker->id);
 }
 
 void matmul_blas_prepare(void) { blas_prepare(); }

@@ -36,6 +36,11 @@ int matrix_open(struct matrix *w, enum quant_id type, uint32_t n_out, uint32_t n
  * pack disjoint panels at once; a panel is one worker's. */
 void matrix_pack(struct matrix *w, enum quant_id type, const uint8_t *data, uint32_t out_begin,
                  uint32_t n_rows);
+
+/* The same for a matrix of 2 n rows that is run gated: each panel holds 16 rows of the gate [n, n_in]
+ * and, after them, the same 16 rows of what it lets through (up: true). n is a multiple of 16. */
+void matrix_pack_gated(struct matrix *w, enum quant_id type, const uint8_t *data,
+                       uint32_t row_begin, uint32_t n_rows, bool up);
 void matrix_close(struct matrix *w); /* zeroed is fine */
 
 /* One row, dequantised, bit for bit what the file's type defines: [n_in]. */
@@ -55,9 +60,33 @@ size_t matmul_input_bytes(uint32_t n_rows, uint32_t n_in, enum activations activ
  * Barrier before matmul_run. */
 void matmul_quantise(const struct matmul_input *in, uint32_t begin, uint32_t end);
 
-/* y[r * y_stride + o] = sum_k x[r,k] W[o,k] + bias[o] for this worker's panels of o, all rows.
- * bias [n_out] or NULL. n_rows 1 .. any. May use OpenBLAS where matmul_blas(true) was said and
- * W is float and n_rows >= 64. */
+/* What becomes of the products p = x W^T + bias. */
+enum matmul_store {
+    MATMUL_SET,  /* y = p */
+    MATMUL_ADD,  /* y = y + p: one addition, after the whole of p */
+    MATMUL_GATED /* y = gate(p of the gate) * p beside it; W is packed by matrix_pack_gated */
+};
+
+/* out = act(x) * up, element by element (ops_silu, ops_gelu_tanh). */
+typedef void matmul_gate_fn(const float *x, const float *up, float *out, size_t n);
+
+struct matmul_output {
+    float *y; /* [n_rows, stride] floats, of which n_out are written, or n_out / 2 if gated */
+    size_t stride;
+    const float *bias; /* [n_out] or NULL; gated: in the order of W's packed rows */
+    enum matmul_store store;
+    matmul_gate_fn *gate; /* gated only */
+};
+
+/* The columns of panels [begin, end) of W (begin < end <= w->n_panels; 32 each, or 16 if gated),
+ * all rows. n_rows 1 .. any. Panels may be computed in any order by anyone: bits do not depend on
+ * it. worker: who calls (OpenBLAS has a scratch for each); it is used where matmul_blas(true) was
+ * said, W is float, n_rows >= 64 and nothing is gated. */
+void matmul_run_panels(const struct matrix *w, const struct matmul_input *in,
+                       const struct matmul_output *out, uint32_t begin, uint32_t end,
+                       uint32_t worker);
+
+/* y[r * y_stride + o] = sum_k x[r,k] W[o,k] + bias[o] for this worker's share of the panels. */
 void matmul_run(const struct matrix *w, const struct matmul_input *in, const float *bias, float *y,
                 size_t y_stride, const struct worker *worker);
 

@@ -3,6 +3,7 @@
  * against a double sum; a row's bits whatever the number of rows, workers, panels. */
 #include "core/kernel/cpu.h"
 #include "core/kernel/matmul.h"
+#include "core/kernel/ops.h"
 
 #include "weights.h"
 
@@ -368,6 +369,57 @@ static void test_slices(void **state)
     free(x);
 }
 
+/* What the stores promise, from the products that MATMUL_SET leaves: rows of `up` after those of the
+ * gate in set, side by side in the gated matrix. */
+static void stores(void)
+{
+    enum { ROWS = 50, OUT = 96, HALF = OUT / 2 };
+    static float x[ROWS * 256], bias[OUT], mixed[OUT], set[ROWS * OUT], add[ROWS * OUT],
+        gated[ROWS * HALF], want[ROWS * HALF];
+    for (int type = 0; type < QUANT_COUNT; type++) {
+        struct problem p = {type, DATA_RANDOM, DATA_RANDOM, ACTIVATIONS_INT16, ROWS, OUT, 256};
+        uint8_t *data = data_weights(type, p.weights, OUT, 256);
+        uint8_t *buffer = aligned_alloc(64, matmul_input_bytes(ROWS, 256, p.activations));
+        struct matmul_input in = {x, ROWS, 256, p.activations, buffer};
+        struct matrix w, pairs;
+        for (size_t i = 0; i < sizeof(x) / sizeof(*x); i++)
+            x[i] = random_float();
+        for (uint32_t o = 0; o < OUT; o++)
+            bias[o] = random_float();
+        for (uint32_t o = 0; o < OUT; o++)
+            mixed[o] = bias[o / 32 * 16 + o % 16 + (o % 32 < 16 ? 0 : HALF)];
+        pack(&w, &p, data);
+        pack(&pairs, &p, data);
+        matrix_pack_gated(&pairs, type, data, 0, HALF, false);
+        matrix_pack_gated(&pairs, type, data + HALF * data_row_bytes(type, 256), 0, HALF, true);
+        matmul_quantise(&in, 0, ROWS);
+        for (size_t i = 0; i < ROWS * OUT; i++)
+            add[i] = (float)i;
+        struct matmul_output out = {set, OUT, bias, MATMUL_SET, NULL};
+        matmul_run_panels(&w, &in, &out, 2, 3, 0);
+        matmul_run_panels(&w, &in, &out, 0, 2, 0);
+        out = (struct matmul_output){add, OUT, bias, MATMUL_ADD, NULL};
+        matmul_run_panels(&w, &in, &out, 0, 3, 0);
+        out = (struct matmul_output){gated, HALF, mixed, MATMUL_GATED, ops_silu};
+        matmul_run_panels(&pairs, &in, &out, 1, 3, 0);
+        matmul_run_panels(&pairs, &in, &out, 0, 1, 0);
+        for (size_t i = 0; i < ROWS * OUT; i++)
+            assert_true(add[i] == (float)i + set[i]);
+        for (size_t r = 0; r < ROWS; r++)
+            ops_silu(set + r * OUT, set + r * OUT + HALF, want + r * HALF, HALF);
+        assert_memory_equal(gated, want, sizeof(want));
+        matrix_close(&w);
+        matrix_close(&pairs);
+        free(buffer);
+        free(data);
+    }
+}
+static void test_stores(void **state)
+{
+    (void)state;
+    each_level(stores);
+}
+
 /* NaN and infinity in a row are seen in its outputs, and in no other row's. */
 static void not_finite(void)
 {
@@ -401,9 +453,10 @@ static void test_not_finite(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_edges),    cmocka_unit_test(test_long),
-        cmocka_unit_test(test_integers), cmocka_unit_test(test_company),
-        cmocka_unit_test(test_slices),   cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_edges),      cmocka_unit_test(test_long),
+        cmocka_unit_test(test_integers),   cmocka_unit_test(test_company),
+        cmocka_unit_test(test_slices),     cmocka_unit_test(test_stores),
+        cmocka_unit_test(test_not_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
