@@ -42,6 +42,7 @@ OBJ   = $(SRC:%.c=$(OUT)/obj/%.o)
 LIB   = $(OUT)/libattend.a
 HELP  = $(patsubst tests/%.c,$(OUT)/obj/tests/%.o,$(wildcard tests/lib/*.c))
 UNIT  = $(patsubst tests/%.c,$(OUT)/tests/%,$(wildcard tests/unit/test_*.c tests/kernel/test_*.c))
+BENCH = $(patsubst tests/%.c,$(OUT)/tests/%,$(wildcard tests/bench/*.c))
 FUZZ  = $(patsubst tests/%.c,$(OUT)/tests/%,$(wildcard tests/fuzz/fuzz_*.c))
 
 # Short lines, `V=1` for whole commands.
@@ -101,7 +102,7 @@ test:                                       ## install what is missing, build, r
 suite: all tests                            ## every test but the lints, in this MODE
 	@$(run_tests) unit kernel fuzz golden http client fault
 
-tests: $(UNIT) $(FUZZ)
+tests: $(UNIT) $(FUZZ) $(BENCH)
 unit: all $(UNIT)                           ## unit and kernel tests
 	@$(run_tests) unit kernel
 golden: all                                 ## whole models against what other software computed
@@ -140,4 +141,4 @@ clean:                                      ## remove what was built
 help:                                       ## this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/\1	\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F '\t' '{ printf "  make %-8s %s\n", $$1, $$2 }'
 
--include $(OBJ:.o=.d) $(UNIT:=.d) $(FUZZ:=.d) $(HELP:.o=.d)
+-include $(OBJ:.o=.d) $(UNIT:=.d) $(FUZZ:=.d) $(BENCH:=.d) $(HELP:.o=.d)

@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""What measures: make_model's models, and `attend bench` on them. Never how fast, only what is said of it."""
+import array
+import hashlib
+import json
+import math
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+EXE = os.environ.get("ATTEND", str(ROOT / "build/attend"))
+MAKE_MODEL = pathlib.Path(EXE).parent / "tests/bench/make_model"
+SLOW = {"asan": 4, "tsan": 10}.get(os.environ.get("MODE", ""), 1)
+ENV = {k: v for k, v in os.environ.items() if not k.startswith("ATTEND_") or k == "ATTEND_CPU"}
+TYPES = ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q6_k", "q4_k", "q4_k_m"]
+counts = {"passed": 0, "failed": 0, "skipped": 0}
+
+
+def run(*args, status=0, stdin=b""):
+    r = subprocess.run(list(map(str, args)), input=stdin, capture_output=True, timeout=60 * SLOW, env=ENV)
+    if r.returncode != status:
+        raise AssertionError(f"{args}: status {r.returncode}, wanted {status}: {r.stderr.decode()[-300:]}")
+    return r
+
+
+def same(got, want, what="value"):
+    if got != want:
+        raise AssertionError(f"{what}: got {got!r}, wanted {want!r}")
+
+
+def folder():
+    return tempfile.TemporaryDirectory(prefix="attend-bench-")
+
+
+def tiny(d, kind="q4_0", *flags):
+    path = pathlib.Path(d, f"{kind}.gguf")
+    run(MAKE_MODEL, *flags, "tiny", kind, path)
+    return path
+
+
+# ---- make_model ----
+
+def test_models_of_every_type_speak():
+    with folder() as d:
+        for kind in TYPES:
+            path = tiny(d, kind)
+            logits = array.array("f", run(EXE, "logits", path, "--tokens", "1,2,3").stdout)
+            same(len(logits), 3 * 512, f"{kind}: logits")
+            if not all(map(math.isfinite, logits)):
+                raise AssertionError(f"{kind}: a logit is not finite")
+            spread = (sum(x * x for x in logits) / len(logits)) ** 0.5
+            if not 0.05 < spread < 20:
+                raise AssertionError(f"{kind}: logits of {spread:.3g}, wanted the size of a trained model's")
+
+
+def test_models_have_the_types_that_quantised_files_have():
+    with folder() as d:
+        for kind, want in (("q4_0", "14 Q4_0, 5 F32, 1 Q6_K"), ("q8_0", "15 Q8_0, 5 F32"), ("q4_k_m", "12 Q4_K, 5 F32, 3 Q6_K")):
+            got = json.loads(run(EXE, "inspect", tiny(d, kind), "--json").stdout)["types"]
+            same(got, want, kind)
+
+
+def test_models_are_made_by_a_seed():
+    with folder() as d:
+        digest = [hashlib.sha256(tiny(d, "q4_0", "--seed", s).read_bytes()).hexdigest() for s in (1, 1, 2)]
+        same((digest[0] == digest[1], digest[0] == digest[2]), (True, False), "seeds 1, 1 and 2")
+        same(sorted(os.listdir(d)), ["q4_0.gguf"], "files")
+
+
+def test_models_take_a_vocabulary():
+    with folder() as d:
+        donor = tiny(d, "f16")
+        path = pathlib.Path(d, "with.gguf")
+        run(MAKE_MODEL, "--tokenizer", donor, "tiny", "q8_0", path)
+        ids = [run(EXE, "tokenize", m, stdin=b"the end").stdout for m in (donor, path)]
+        same(ids[1], ids[0], "tokens")
+        run(MAKE_MODEL, "--tokenizer", pathlib.Path(d, "absent"), "tiny", "q8_0", path, status=1)
+        run(MAKE_MODEL, "tiny", "q9", path, status=1)
+
+
+def main():
+    for name, test in list(globals().items()):
+        if not name.startswith("test_"):
+            continue
+        try:
+            test()
+            counts["passed"] += 1
+            print(f"ok {name}", flush=True)
+        except Exception as e:
+            counts["failed"] += 1
+            print(f"not ok {name} - {type(e).__name__}: {e}", flush=True)
+    print("{passed} passed, {failed} failed, {skipped} skipped".format(**counts))
+    sys.exit(1 if counts["failed"] else 0)
+
+
+if __name__ == "__main__":
+    main()
