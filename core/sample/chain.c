@@ -1,4 +1,4 @@
-/* [14 sample] the candidates through the stages of sampler.def. All selection is by partial heaps:
+/* [14 sample] the logits through the stages of sampler.def. All selection is by partial heaps:
  * vocabularies are large and what is left is small. Sums are double, in the order of the candidates,
  * which depends on the logits alone. */
 #include "core/sample/chain.h"
@@ -6,7 +6,6 @@
 #include "core/base/mem.h"
 #include "core/sample/logprobs.h"
 
-#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +15,9 @@ struct sampler {
     uint32_t n_vocab;
     struct candidate *c; /* [n_vocab] */
     uint32_t *count;     /* [n_vocab], or NULL */
+    float *raw;          /* [n_vocab] what logprobs are of, or NULL */
     double *block;
+    float *peak;
 };
 
 static void (*const stages[])(struct chain *) = {
@@ -75,10 +76,12 @@ struct sampler *sampler_open(const struct sample_params *params, uint32_t n_voca
         s->n_vocab = n_vocab;
         s->c = mem_new(n_vocab, sizeof(*s->c));
         s->block = mem_new(n_vocab / CHAIN_BLOCK + 1, sizeof(*s->block));
-        s->count = has_penalties(params) ? mem_new(n_vocab, sizeof(*s->count)) : NULL;
+        s->peak = mem_new(n_vocab / CHAIN_PEAK + 1, sizeof(*s->peak));
+        s->count = mem_new(has_penalties(params) ? n_vocab : 0, sizeof(*s->count));
+        s->raw = mem_new(params->n_logprobs < 0 ? 0 : n_vocab, sizeof(*s->raw));
         s->params.biases = mem_new(params->n_biases, sizeof(*params->biases));
     }
-    if (!s || !s->c || !s->block || !s->params.biases || (has_penalties(params) && !s->count)) {
+    if (!s || !s->c || !s->block || !s->peak || !s->count || !s->raw || !s->params.biases) {
         error_set(err, ERR_NO_MEMORY, "no memory to sample from %u tokens", n_vocab);
         sampler_close(s);
         return NULL;
@@ -95,7 +98,9 @@ void sampler_close(struct sampler *s)
     free(s->params.biases);
     free(s->c);
     free(s->count);
+    free(s->raw);
     free(s->block);
+    free(s->peak);
     free(s);
 }
 
@@ -215,26 +220,25 @@ void sampler_pick(struct sampler *s, float *logits, uint32_t pos, const uint32_t
                   struct sample_choice *choice)
 {
     struct chain ch = {.params = &s->params,
+                       .logits = logits,
                        .c = s->c,
-                       .n = s->n_vocab,
                        .n_vocab = s->n_vocab,
                        .pos = pos,
                        .timeline = timeline,
                        .n_timeline = n_timeline,
                        .banned = banned,
                        .n_banned = n_banned,
-                       .count = s->count,
-                       .block = s->block};
-    for (uint32_t id = 0; id < s->n_vocab; id++) {
-        float x = logits[id];
-        logits[id] = isnan(x) ? -INFINITY : x > FLT_MAX ? FLT_MAX : x;
-        s->c[id] = (struct candidate){.id = id, .logit = logits[id]};
-    }
+                       .count = has_penalties(&s->params) ? s->count : NULL,
+                       .block = s->block,
+                       .peak = s->peak};
+    bool wants_logprobs = s->params.n_logprobs >= 0;
+    for (uint32_t id = 0; wants_logprobs && id < s->n_vocab; id++)
+        s->raw[id] = logit_clean(logits[id]);
     for (size_t i = 0; i < sizeof(stages) / sizeof(stages[0]); i++)
         stages[i](&ch);
     choice->id = ch.c[0].logit > -INFINITY ? ch.c[0].id : lowest_allowed(&ch);
     choice->logprob = 0;
     choice->n_top = 0;
-    if (s->params.n_logprobs >= 0)
-        logprobs_fill(logits, s->n_vocab, (uint32_t)s->params.n_logprobs, choice);
+    if (wants_logprobs)
+        logprobs_fill(s->raw, s->n_vocab, (uint32_t)s->params.n_logprobs, choice);
 }

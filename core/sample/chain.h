@@ -4,6 +4,8 @@
 
 #include "core/sample/sample.h"
 
+#include <float.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -13,9 +15,15 @@ struct candidate {
     float logit; /* never NaN, never +inf */
 };
 
+enum {
+    CHAIN_BLOCK = 256, /* candidates */
+    CHAIN_PEAK = 64,   /* logits */
+};
+
 struct chain {
     const struct sample_params *params;
-    struct candidate *c; /* [n] left; c[id].id == id until the first stage that removes some */
+    float *logits;       /* [n_vocab] as they came, until `candidates` */
+    struct candidate *c; /* [n] left, from `candidates` on; room for n_vocab */
     uint32_t n;
     bool sorted; /* best first */
     uint32_t n_vocab, pos;
@@ -23,9 +31,14 @@ struct chain {
     uint32_t n_timeline, n_banned;
     uint32_t *count; /* [n_vocab] zeros between calls; NULL without penalties */
     double *block;   /* [n_vocab / CHAIN_BLOCK + 1] sums of blocks of candidates */
+    float *peak;     /* [n_vocab / CHAIN_PEAK + 1] maxima of blocks of logits */
 };
 
-enum { CHAIN_BLOCK = 256 };
+/* A logit as the stages take it: NaN is impossible, and no difference of two is NaN. */
+static inline float logit_clean(float x)
+{
+    return isnan(x) ? -INFINITY : x > FLT_MAX ? FLT_MAX : x;
+}
 
 #define SAMPLER(id) void sampler_##id(struct chain *ch);
 #include "core/sample/sampler.def"

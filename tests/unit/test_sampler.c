@@ -157,11 +157,10 @@ static void test_penalties(void **state)
     (void)state;
     static const uint32_t timeline[] = {3, 0, 1, 1, 0, 9};
     struct sample_params p = neutral();
-    struct candidate c[4];
+    float x[4];
     uint32_t count[4] = {0};
     struct chain ch = {.params = &p,
-                       .c = c,
-                       .n = 4,
+                       .logits = x,
                        .n_vocab = 4,
                        .timeline = timeline,
                        .n_timeline = 6,
@@ -172,20 +171,20 @@ static void test_penalties(void **state)
     p.repeat_last_n = 5; /* without the 3; 9 is no token of this vocabulary */
     for (int again = 0; again < 2; again++) {
         for (uint32_t i = 0; i < 4; i++)
-            c[i] = (struct candidate){i, i == 1 ? -4.0f : 4.0f};
+            x[i] = i == 1 ? -4.0f : 4.0f;
         sampler_penalties(&ch);
-        assert_float_equal(c[0].logit, 4.0 / 2 - 2 * 0.25 - 0.5, 0);
-        assert_float_equal(c[1].logit, -4.0 * 2 - 2 * 0.25 - 0.5, 0);
-        assert_float_equal(c[2].logit, 4, 0);
-        assert_float_equal(c[3].logit, 4, 0);
+        assert_float_equal(x[0], 4.0 / 2 - 2 * 0.25 - 0.5, 0);
+        assert_float_equal(x[1], -4.0 * 2 - 2 * 0.25 - 0.5, 0);
+        assert_float_equal(x[2], 4, 0);
+        assert_float_equal(x[3], 4, 0);
     }
     p.repeat_last_n = -1;
     sampler_penalties(&ch);
-    assert_float_equal(c[3].logit, 4.0 / 2 - 0.25 - 0.5, 0);
-    assert_float_equal(c[2].logit, 4, 0);
+    assert_float_equal(x[3], 4.0 / 2 - 0.25 - 0.5, 0);
+    assert_float_equal(x[2], 4, 0);
     p.repeat_last_n = 1000; /* longer than the timeline */
     sampler_penalties(&ch);
-    assert_float_equal(c[2].logit, 4, 0);
+    assert_float_equal(x[2], 4, 0);
 }
 
 /* ---- stages that remove, against sorting everything ---- */
@@ -230,6 +229,84 @@ static void test_top_k(void **state)
             expect_best(&ch, ks[i]);
         else
             assert_int_equal(ch.n, N);
+    }
+}
+
+/* ---- the quick ways, against the definition: all candidates through all stages ---- */
+
+static uint32_t pick_plainly(const struct sample_params *p, const float *logits, uint32_t n,
+                             uint32_t pos, struct candidate *c, double *sums)
+{
+    struct chain ch = {.params = p, .c = c, .n = n, .n_vocab = n, .pos = pos, .block = sums};
+    for (uint32_t id = 0; id < n; id++)
+        c[id] = (struct candidate){id, logit_clean(logits[id])};
+    sampler_greedy(&ch);
+    sampler_top_k(&ch);
+    sampler_top_p(&ch);
+    sampler_min_p(&ch);
+    sampler_temperature(&ch);
+    sampler_draw(&ch);
+    return c[0].logit > -INFINITY ? c[0].id : 0;
+}
+
+/* Noise, few values with many ties, one block of all that is possible, specials, nothing at all. */
+static void fill_kind(float *x, uint32_t n, int kind)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        double u = noise(), v = noise();
+        x[i] = (float)(kind == 1 ? floor(u * 3) : 20 * u * u * u);
+        if (kind == 2 && i / 50 != 7)
+            x[i] = -INFINITY;
+        if (kind == 3 && v < 0.3)
+            x[i] = v < 0.1 ? NAN : v < 0.2 ? INFINITY : -INFINITY;
+        if (kind == 4)
+            x[i] = v < 0.5 ? NAN : -INFINITY;
+        if (kind == 5)
+            x[i] = v < 0.1 ? INFINITY : v < 0.2 ? FLT_MAX : 0.0f;
+        if (kind == 6)
+            x[i] = v < 0.5 ? -0.0f : 0.0f;
+    }
+}
+
+static void test_quick_ways_choose_the_same(void **state)
+{
+    enum { MOST = 5000, KINDS = 7 };
+    static const uint32_t sizes[] = {1, 63, 64, 65, 128, 1000, 4096, MOST};
+    static const uint32_t ks[] = {0, 1, 2, 15, 16, 40, 63, 64, 65, 100};
+    static float logits[MOST];
+    static struct candidate c[MOST];
+    static double sums[MOST / CHAIN_BLOCK + 1];
+    (void)state;
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+        for (size_t k = 0; k < sizeof(ks) / sizeof(ks[0]); k++)
+            for (int kind = 0; kind < KINDS; kind++)
+                for (uint32_t pos = 0; pos < 6; pos++) {
+                    struct sample_params p = neutral();
+                    p.temperature = pos % 3 * 0.7;
+                    p.top_k = ks[k];
+                    p.top_p = pos == 1 ? 0.9 : 1;
+                    p.min_p = pos == 2 ? 0.05 : 0;
+                    p.seed = 5;
+                    fill_kind(logits, sizes[i], kind);
+                    uint32_t id = pick_plainly(&p, logits, sizes[i], pos, c, sums);
+                    assert_int_equal(pick(&p, logits, sizes[i], pos).id, id);
+                }
+}
+
+/* Where the k best are enough, the stages see few: the work of a pick is one pass over the logits. */
+static void test_few_candidates(void **state)
+{
+    enum { MANY = 49152 };
+    static float logits[MANY], peak[MANY / CHAIN_PEAK + 1];
+    static struct candidate c[MANY];
+    (void)state;
+    for (uint32_t k = 1; k <= 40; k += 39) {
+        struct sample_params p = neutral();
+        p.top_k = k;
+        struct chain ch = {.params = &p, .logits = logits, .c = c, .n_vocab = MANY, .peak = peak};
+        fill_noise(logits, MANY);
+        sampler_candidates(&ch);
+        assert_true(ch.n >= k && ch.n < 4 * k);
     }
 }
 
@@ -518,6 +595,8 @@ int main(void)
         cmocka_unit_test(test_bias),
         cmocka_unit_test(test_penalties),
         cmocka_unit_test(test_top_k),
+        cmocka_unit_test(test_quick_ways_choose_the_same),
+        cmocka_unit_test(test_few_candidates),
         cmocka_unit_test(test_top_p),
         cmocka_unit_test(test_min_p),
         cmocka_unit_test(test_draw_follows_the_distribution),

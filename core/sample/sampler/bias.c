@@ -2,19 +2,14 @@
  * min_tokens, or with ignore_eos). */
 #include "core/sample/chain.h"
 
-#include <float.h>
-#include <math.h>
-
 void sampler_bias(struct chain *ch)
 {
     for (uint32_t i = 0; i < ch->params->n_biases; i++) {
         const struct logit_bias *b = &ch->params->biases[i];
-        float x = ch->c[b->id].logit + b->bias;
-        if (isnan(x)) /* -inf + inf: what is impossible stays so */
-            x = -INFINITY;
-        ch->c[b->id].logit = x > FLT_MAX ? FLT_MAX : x;
+        float x = logit_clean(ch->logits[b->id]) + b->bias;
+        ch->logits[b->id] = logit_clean(x); /* -inf + inf: what is impossible stays so */
     }
     for (uint32_t i = 0; i < ch->n_banned; i++)
         if (ch->banned[i] < ch->n_vocab)
-            ch->c[ch->banned[i]].logit = -INFINITY;
+            ch->logits[ch->banned[i]] = -INFINITY;
 }

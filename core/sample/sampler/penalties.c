@@ -5,12 +5,9 @@
  *   x = x - n * frequency - presence           (OpenAI) */
 #include "core/sample/chain.h"
 
-#include <float.h>
-#include <math.h>
-
 static float penalise(const struct sample_params *p, float logit, uint32_t n)
 {
-    double x = (double)logit;
+    double x = (double)logit_clean(logit);
     x = x > 0 ? x / p->repeat_penalty : x * p->repeat_penalty;
     x -= n * p->frequency_penalty + p->presence_penalty;
     if (isnan(x))
@@ -34,7 +31,7 @@ void sampler_penalties(struct chain *ch)
         uint32_t id = ids[i];
         if (id >= ch->n_vocab || ch->count[id] == 0)
             continue;
-        ch->c[id].logit = penalise(p, ch->c[id].logit, ch->count[id]);
+        ch->logits[id] = penalise(p, ch->logits[id], ch->count[id]);
         ch->count[id] = 0; /* once, and clean for the next call */
     }
 }

@@ -3,6 +3,6 @@
 
 void sampler_top_k(struct chain *ch)
 {
-    if (ch->params->top_k && ch->params->top_k < ch->n)
+    if (ch->params->top_k && ch->params->top_k < ch->n_vocab)
         chain_keep(ch, ch->params->top_k);
 }
