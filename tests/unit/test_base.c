@@ -1,5 +1,6 @@
 /* core/base: UTF-8, strings, errors, log values, workers, what a control group leaves. */
 #include "core/base/cgroup.h"
+#include "core/base/crowd.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
@@ -157,10 +158,117 @@ static void workers_meet(void **state)
         for (int i = 0; i < 3; i++)
             workers_run(pool, meet, &m);
         assert_int_equal(atomic_load(&m.wrong), 0);
-        assert_int_equal(m.slot[n - 1], N_ROUNDS);
+        assert_int_equal(m.slot[0], N_ROUNDS);
+        assert_int_equal(m.slot[n - 1], N_ROUNDS); /* all run at first */
         workers_close(pool);
     }
     assert_true(thread_processors() >= 1);
+}
+
+/* Barriers are counted, whoever sits out. */
+static void workers_count_barriers(void **state)
+{
+    struct error err;
+    struct workers *pool = workers_open(2, &err);
+    struct meeting m = {0};
+    (void)state;
+    assert_non_null(pool);
+    workers_run(pool, meet, &m);
+    assert_int_equal(workers_barriers(pool), 2 * N_ROUNDS);
+    workers_close(pool);
+}
+
+enum { N_ITEMS = 203, N_SHARES = 50 };
+struct sharing {
+    atomic_uint taken[N_SHARES][N_ITEMS];
+    bool slow; /* worker 0 comes last: the others do its part */
+};
+
+/* Every worker takes what it gets of several shares of different sizes. */
+static void take_part(const struct worker *w, void *arg)
+{
+    struct sharing *s = arg;
+    bool late = s->slow && w->id == 0 && w->n > 1;
+    for (uint32_t i = 0; i < N_SHARES; i++) {
+        if (late)
+            worker_barrier(w);
+        struct share share = share_begin(w, N_ITEMS - i);
+        for (uint32_t begin, end; share_take(&share, &begin, &end);)
+            for (; begin < end; begin++)
+                atomic_fetch_add(&s->taken[i][begin], late ? 1000 : 1);
+        if (s->slow && !late)
+            worker_barrier(w);
+        worker_barrier(w);
+    }
+}
+
+/* Each item once, in run after run; and all are done by those who come. */
+static void shares_cover(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= N_WORKERS; n++)
+        for (int slow = 0; slow <= 1; slow++) {
+            struct error err;
+            struct workers *pool = workers_open(n, &err);
+            assert_non_null(pool);
+            for (int run = 0; run < 3; run++) {
+                static struct sharing s;
+                memset(&s, 0, sizeof(s));
+                s.slow = slow && n > 1;
+                workers_run(pool, take_part, &s);
+                for (uint32_t i = 0; i < N_SHARES; i++)
+                    for (uint32_t j = 0; j < N_ITEMS; j++)
+                        assert_int_equal(s.taken[i][j], j < N_ITEMS - i);
+            }
+            workers_close(pool);
+        }
+}
+
+/* Without a pool: each worker its slice. */
+static void shares_alone(void **state)
+{
+    (void)state;
+    for (uint32_t id = 0; id < 3; id++) {
+        struct worker w = {id, 3, NULL};
+        struct share s = share_begin(&w, 10);
+        uint32_t begin, end, b, e;
+        worker_slice(&w, 10, &begin, &end);
+        assert_true(share_take(&s, &b, &e) && b == begin && e == end);
+        assert_false(share_take(&s, &b, &e));
+    }
+}
+
+/* Beside a neighbour one worker sits out, and is tried again, later each time it did not help. */
+static void crowd_sits_out(void **state)
+{
+    enum { MS = 1000000 };
+    static const uint64_t calm[3] = {1 * MS, 0, 1 * MS}, one[3] = {0, 9 * MS, 0},
+                          all[3] = {9 * MS, 9 * MS, 9 * MS}, two[3] = {8 * MS, 0, 0};
+    uint64_t now = 0;
+    struct crowd c;
+    (void)state;
+    crowd_begin(&c, 3);
+    assert_true(c.n_active == 3 && c.calm);
+    assert_false(crowd_look(&c, one, 5 * MS, now)); /* too early to tell */
+    assert_true(crowd_look(&c, calm, 20 * MS, now) && c.n_active == 3 && c.calm);
+    assert_true(crowd_look(&c, all, 20 * MS, now) && c.n_active == 3 && c.calm);
+    assert_true(crowd_look(&c, one, 20 * MS, now) && c.n_active == 2 && !c.calm);
+    uint64_t rest = c.rest_ns;
+    assert_true(crowd_look(&c, calm, 20 * MS, now + rest - 1) && c.n_active == 2);
+    now += rest;
+    assert_true(crowd_look(&c, calm, 20 * MS, now) && c.n_active == 3 && !c.calm);
+    assert_true(crowd_look(&c, one, 20 * MS, now) && c.n_active == 2);
+    assert_int_equal(c.rest_ns, 2 * rest);
+    assert_true(crowd_look(&c, two, 20 * MS, now) && c.n_active == 1);
+    for (int i = 0; i < 10; i++) { /* alone, there is nothing to compare with */
+        assert_true(crowd_look(&c, all, 20 * MS, now) && c.n_active == 1);
+    }
+    now += c.rest_ns;
+    assert_true(crowd_look(&c, calm, 20 * MS, now) && c.n_active == 2);
+    assert_true(crowd_look(&c, calm, 20 * MS, now) && c.n_active == 3 && !c.calm);
+    assert_true(crowd_look(&c, calm, 20 * MS, now) && c.n_active == 3 && c.calm);
+    assert_true(crowd_look(&c, one, 20 * MS, now) && c.n_active == 2);
+    assert_int_equal(c.rest_ns, rest); /* all anew */
 }
 
 static void slices_cover(void **state)
@@ -229,11 +337,20 @@ static void group_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(utf8_round_trip), cmocka_unit_test(utf8_refuses),
-        cmocka_unit_test(utf8_whole_cuts), cmocka_unit_test(str_grows),
-        cmocka_unit_test(error_texts),     cmocka_unit_test(log_values),
-        cmocka_unit_test(mem_checks),      cmocka_unit_test(workers_meet),
-        cmocka_unit_test(slices_cover),    cmocka_unit_test(group_memory),
+        cmocka_unit_test(utf8_round_trip),
+        cmocka_unit_test(utf8_refuses),
+        cmocka_unit_test(utf8_whole_cuts),
+        cmocka_unit_test(str_grows),
+        cmocka_unit_test(error_texts),
+        cmocka_unit_test(log_values),
+        cmocka_unit_test(mem_checks),
+        cmocka_unit_test(workers_meet),
+        cmocka_unit_test(workers_count_barriers),
+        cmocka_unit_test(shares_cover),
+        cmocka_unit_test(shares_alone),
+        cmocka_unit_test(crowd_sits_out),
+        cmocka_unit_test(slices_cover),
+        cmocka_unit_test(group_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
