@@ -107,7 +107,7 @@ unit: all $(UNIT)                           ## unit and kernel tests
 	@$(run_tests) unit kernel
 golden: all                                 ## whole models against what other software computed
 	@$(run_tests) golden
-http: all                                   ## the daemon through its sockets
+http: all $(OUT)/tests/bench/serve         ## the daemon through its sockets
 	@$(run_tests) http
 fuzz: $(FUZZ)                               ## replay the fuzzing corpora; FUZZ_S=60 searches for new inputs (clang)
 	@$(run_tests) fuzz
