@@ -58,3 +58,24 @@ struct tool_bench {
     uint64_t weight_bytes;
 };
 int tool_bench(struct tool_bench *job, struct error *err);
+
+/* bench --accuracy: what rounded activations cost. The text is cut into windows, each a timeline of
+ * its own; the logits of all positions are compared with those of float activations. */
+enum { TOOL_ACCURACIES = 3 };
+struct tool_accuracy_of {
+    const char *activations;        /* "float", "int8", "int16" */
+    double mean_kl, p99_kl, max_kl; /* of float's distribution to this one, nats */
+    double flips;      /* share of the positions where another token is the likeliest */
+    double perplexity; /* of the text, windows' first tokens excepted */
+};
+struct tool_accuracy {
+    const char *model;
+    const char *text; /* UTF-8 [n_text] */
+    size_t n_text;
+    uint32_t window;              /* tokens, 2 or more */
+    struct engine_options engine; /* activations is not looked at */
+    /* results */
+    uint32_t n_tokens, n_predicted;
+    struct tool_accuracy_of of[TOOL_ACCURACIES];
+};
+int tool_accuracy(struct tool_accuracy *job, struct error *err);

@@ -15,7 +15,7 @@ struct model *model_open(const struct checkpoint *c, const struct hparams *h,
         return NULL;
     }
     m->h = *h;
-    m->activations = options->activations;
+    m->activations = m->room = options->activations;
     m->max_rows = options->max_rows;
     m->max_context = options->max_context;
     m->n_workers = workers_count(workers);
@@ -34,6 +34,12 @@ void model_close(struct model *m)
     weights_close(&m->w, &m->h);
     model_buffers_close(m);
     free(m);
+}
+
+void model_set_activations(struct model *m, enum activations activations)
+{
+    ASSERT(m->room == ACTIVATIONS_INT16 || m->room == activations);
+    m->activations = activations;
 }
 
 uint64_t model_weight_bytes(const struct checkpoint *c, const struct hparams *h)

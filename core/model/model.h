@@ -34,6 +34,10 @@ struct model *model_open(const struct checkpoint *c, const struct hparams *h,
                          struct error *err);
 void model_close(struct model *m); /* NULL is fine */
 
+/* Other activations from the next step on: any where the model was opened with int16, for which it
+ * has room, else only those it was opened with. Between steps. */
+void model_set_activations(struct model *m, enum activations activations);
+
 /* Bytes that model_open will hold: panels, and activations for max_rows rows. */
 uint64_t model_weight_bytes(const struct checkpoint *c, const struct hparams *h);
 uint64_t model_activation_bytes(const struct hparams *h, const struct model_options *options,

@@ -128,7 +128,7 @@ struct plan {
 struct model {
     struct hparams h;
     struct weights w;
-    enum activations activations;
+    enum activations activations, room; /* room: what the buffers were made for */
     uint32_t max_rows, max_context, n_workers;
     double *freq;            /* [rope_dims / 2]: angle per position */
     struct act act;          /* of all workers */

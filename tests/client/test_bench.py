@@ -16,7 +16,12 @@ MAKE_MODEL = pathlib.Path(EXE).parent / "tests/bench/make_model"
 SLOW = {"asan": 4, "tsan": 10}.get(os.environ.get("MODE", ""), 1)
 ENV = {k: v for k, v in os.environ.items() if not k.startswith("ATTEND_") or k == "ATTEND_CPU"}
 TYPES = ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q6_k", "q4_k", "q4_k_m"]
+SMOLLM2 = ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
 counts = {"passed": 0, "failed": 0, "skipped": 0}
+
+
+class Skip(Exception):
+    pass
 
 
 def run(*args, status=0, stdin=b""):
@@ -81,6 +86,56 @@ def test_models_take_a_vocabulary():
         run(MAKE_MODEL, "tiny", "q9", path, status=1)
 
 
+# ---- bench --accuracy ----
+
+def accuracy(path, text, *flags):
+    d = json.loads(run(EXE, "bench", path, "--accuracy", text, "--json", *flags).stdout)
+    same(list(d["activations"]), ["float", "int8", "int16"], "kinds of activations")
+    return d
+
+
+def test_accuracy_tells_kinds_of_activations_apart():
+    with folder() as d:
+        text = pathlib.Path(d, "text")
+        text.write_text("The quick brown fox jumps over the lazy dog, and 狐狸 too. " * 4)
+        a = accuracy(tiny(d, "q4_0"), text, "--window", "100")
+        same((a["tokens"] > 200, a["window"]), (True, 100), "tokens, window")
+        of = a["activations"]
+        same([of["float"][k] for k in ("mean_kl", "p99_kl", "max_kl", "flips")], [0, 0, 0, 0], "float against itself")
+        if not 0 < of["int16"]["mean_kl"] < of["int8"]["mean_kl"] / 10 < 0.01:
+            raise AssertionError(f"mean KL of int8 and int16: {of}")
+        for kind in of.values():
+            if not kind["mean_kl"] <= kind["p99_kl"] <= kind["max_kl"] or not 100 < kind["perplexity"] < 5000:
+                raise AssertionError(f"{kind}")
+        whole = accuracy(tiny(d, "f32"), text, "--window", "100")["activations"]
+        same(whole["int8"], whole["float"], "a model without quantised matrices")
+        out = run(EXE, "bench", tiny(d, "q4_0"), "--accuracy", text, "--window", "100").stdout.decode()
+        same([line.split()[0] for line in out.splitlines()[1:]], ["activations", "float", "int8", "int16"], "the table")
+
+
+def test_accuracy_refuses():
+    with folder() as d:
+        model, text = tiny(d), pathlib.Path(d, "text")
+        for content, says in ((b"a", "the text has 1 tokens"), (b"a\xffb", "not valid UTF-8")):
+            text.write_bytes(content)
+            same(says in run(EXE, "bench", model, "--accuracy", text, status=1).stderr.decode(), True, says)
+        text.write_text("word " * 400)
+        same("context" in run(EXE, "bench", model, "--accuracy", text, "--window", "1000", status=1).stderr.decode(), True, "a window beyond the context")
+        run(EXE, "bench", model, "--accuracy", pathlib.Path(d, "absent"), status=1)
+        run(EXE, "bench", model, "--accuracy", text, "--window", "1", status=2)
+
+
+def test_accuracy_of_the_default_model():
+    if not SMOLLM2.exists():
+        raise Skip("the default model is not here")
+    with folder() as d:
+        text = pathlib.Path(d, "text")
+        text.write_text((ROOT / "tests/bench/accuracy.txt").read_text()[:1200])
+        of = accuracy(SMOLLM2, text)["activations"]
+        if of["int8"]["mean_kl"] > 0.0018 or of["int16"]["mean_kl"] > 1e-4:  # 60 % of what rounding to 8 bits costs, and nothing
+            raise AssertionError(f"mean KL: {of}")
+
+
 def main():
     for name, test in list(globals().items()):
         if not name.startswith("test_"):
@@ -89,6 +144,9 @@ def main():
             test()
             counts["passed"] += 1
             print(f"ok {name}", flush=True)
+        except Skip as e:
+            counts["skipped"] += 1
+            print(f"skip {name} - {e}", flush=True)
         except Exception as e:
             counts["failed"] += 1
             print(f"not ok {name} - {type(e).__name__}: {e}", flush=True)
