@@ -112,11 +112,16 @@ static void unpack(const struct matrix *w, uint32_t begin, uint32_t n_panels, ui
                  stride);
 }
 
-static void add_bias(const float *bias, uint32_t n_out, uint32_t n_rows, float *y, size_t y_stride)
+/* y = scale y + bias, bias from column o on; each may be absent. */
+static void finish(const struct matmul_output *out, uint32_t o, uint32_t n_out, uint32_t n_rows,
+                   float *y)
 {
-    for (uint32_t r = 0; r < n_rows; r++)
-        for (uint32_t o = 0; o < n_out; o++)
-            y[r * y_stride + o] += bias[o];
+    for (uint32_t r = 0; r < n_rows && out->scale; r++)
+        for (uint32_t i = 0; i < n_out; i++)
+            y[r * out->stride + i] *= out->scale[r];
+    for (uint32_t r = 0; r < n_rows && out->bias; r++)
+        for (uint32_t i = 0; i < n_out; i++)
+            y[r * out->stride + i] += out->bias[o + i];
 }
 
 void blas_run(const struct matrix *w, const struct matmul_input *in,
@@ -128,16 +133,16 @@ void blas_run(const struct matrix *w, const struct matmul_input *in,
         n_panels = end - begin < most ? end - begin : most;
         uint32_t o = begin * PANEL_ROWS, width = n_panels * PANEL_ROWS;
         uint32_t n_out = w->n_out - o < width ? w->n_out - o : width;
+        float *y = out->y + (size_t)(begin - out->first) * PANEL_ROWS;
         for (uint32_t k = 0; k < w->n_in; k += K_CHUNK) {
             uint32_t n_k = w->n_in - k < K_CHUNK ? w->n_in - k : K_CHUNK;
             bool add = k || out->store == MATMUL_ADD;
             unpack(w, begin, n_panels, k, n_k, scratch);
             blas.sgemm(ROW_MAJOR, NO_TRANS, NO_TRANS, (int)in->n_rows, (int)n_out, (int)n_k, 1,
-                       in->x + k, (int)in->n_in, scratch, (int)width, add ? 1 : 0, out->y + o,
+                       in->x + k, (int)in->n_in, scratch, (int)width, add ? 1 : 0, y,
                        (int)out->stride);
             atomic_fetch_add_explicit(&blas.calls, 1, memory_order_relaxed);
         }
-        if (out->bias)
-            add_bias(out->bias + o, n_out, in->n_rows, out->y + o, out->stride);
+        finish(out, o, n_out, in->n_rows, y);
     }
 }

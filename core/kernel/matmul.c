@@ -130,26 +130,30 @@ static void run_exact(const struct panel *p, const uint8_t *w, const struct matm
     }
 }
 
-static void store_plain(const float *acc, uint32_t n_rows, uint32_t n_out, const float *bias,
-                        float *y, size_t stride, bool add)
+/* scale [n_rows] or NULL */
+static void store_plain(const float *acc, uint32_t n_rows, uint32_t n_out, const float *scale,
+                        const float *bias, float *y, size_t stride, bool add)
 {
     static const float none[PANEL_ROWS];
     bias = bias ? bias : none;
-    for (uint32_t r = 0; r < n_rows; r++, acc += PANEL_ROWS, y += stride)
+    for (uint32_t r = 0; r < n_rows; r++, acc += PANEL_ROWS, y += stride) {
+        const float s = scale ? scale[r] : 1;
         for (uint32_t o = 0; o < n_out; o++)
-            y[o] = add ? y[o] + (acc[o] + bias[o]) : acc[o] + bias[o];
+            y[o] = add ? y[o] + (acc[o] + bias[o]) : s * acc[o] + bias[o];
+    }
 }
 
-static void store_gated(const float *acc, uint32_t n_rows, const float *bias, float *y,
-                        size_t stride, matmul_gate_fn *gate)
+static void store_gated(const float *acc, uint32_t n_rows, const float *scale, const float *bias,
+                        float *y, size_t stride, matmul_gate_fn *gate)
 {
     float x[ROWS][GATE_ROWS], up[ROWS][GATE_ROWS];
     static const float none[PANEL_ROWS];
     bias = bias ? bias : none;
     for (uint32_t r = 0; r < n_rows; r++, acc += PANEL_ROWS)
         for (uint32_t o = 0; o < GATE_ROWS; o++) {
-            x[r][o] = acc[o] + bias[o];
-            up[r][o] = acc[GATE_ROWS + o] + bias[GATE_ROWS + o];
+            const float s = scale ? scale[r] : 1;
+            x[r][o] = s * acc[o] + bias[o];
+            up[r][o] = s * acc[GATE_ROWS + o] + bias[GATE_ROWS + o];
         }
     gate(x[0], up[0], x[0], (size_t)n_rows * GATE_ROWS);
     for (uint32_t r = 0; r < n_rows; r++, y += stride)
@@ -163,11 +167,14 @@ static void store(const struct matrix *w, const struct matmul_output *out, uint3
     uint32_t o = index * PANEL_ROWS;
     uint32_t n_out = w->n_out - o < PANEL_ROWS ? w->n_out - o : PANEL_ROWS;
     const float *bias = out->bias ? out->bias + o : NULL;
-    float *y = out->y + row * out->stride;
-    if (out->store == MATMUL_GATED)
-        store_gated(acc, n_rows, bias, y + (size_t)index * GATE_ROWS, out->stride, out->gate);
+    const float *scale = out->scale ? out->scale + row : NULL;
+    bool gated = out->store == MATMUL_GATED;
+    float *y = out->y + row * out->stride +
+               (size_t)(index - out->first) * (gated ? GATE_ROWS : PANEL_ROWS);
+    if (gated)
+        store_gated(acc, n_rows, scale, bias, y, out->stride, out->gate);
     else
-        store_plain(acc, n_rows, n_out, bias, y + o, out->stride, out->store == MATMUL_ADD);
+        store_plain(acc, n_rows, n_out, scale, bias, y, out->stride, out->store == MATMUL_ADD);
 }
 
 static void run_panel(const struct matrix *w, uint32_t index, const struct matmul_input *in,
@@ -199,7 +206,8 @@ void matmul_run_panels(const struct matrix *w, const struct matmul_input *in,
                        uint32_t worker)
 {
     bool gated = out->store == MATMUL_GATED;
-    ASSERT(in->n_in == w->n_in && end <= w->n_panels);
+    ASSERT(in->n_in == w->n_in && end <= w->n_panels && out->first <= begin);
+    ASSERT(!out->scale || out->store != MATMUL_ADD);
     ASSERT(!gated || (out->gate && w->n_out % PANEL_ROWS == 0));
     if (use_blas && !gated && !panel_table[w->panel]->format && in->n_rows >= BLAS_ROWS &&
         blas_ready(worker)) {

@@ -60,7 +60,7 @@ size_t matmul_input_bytes(uint32_t n_rows, uint32_t n_in, enum activations activ
  * Barrier before matmul_run. */
 void matmul_quantise(const struct matmul_input *in, uint32_t begin, uint32_t end);
 
-/* What becomes of the products p = x W^T + bias. */
+/* What becomes of the products p = scale x W^T + bias. */
 enum matmul_store {
     MATMUL_SET,  /* y = p */
     MATMUL_ADD,  /* y = y + p: one addition, after the whole of p */
@@ -73,13 +73,15 @@ typedef void matmul_gate_fn(const float *x, const float *up, float *out, size_t 
 struct matmul_output {
     float *y; /* [n_rows, stride] floats, of which n_out are written, or n_out / 2 if gated */
     size_t stride;
-    const float *bias; /* [n_out] or NULL; gated: in the order of W's packed rows */
+    uint32_t first;     /* y begins with the columns of this panel */
+    const float *scale; /* [n_rows] or NULL: of rows, as a norm divides them; not with MATMUL_ADD */
+    const float *bias;  /* [n_out] or NULL; gated: in the order of W's packed rows */
     enum matmul_store store;
     matmul_gate_fn *gate; /* gated only */
 };
 
-/* The columns of panels [begin, end) of W (begin < end <= w->n_panels; 32 each, or 16 if gated),
- * all rows. n_rows 1 .. any. Panels may be computed in any order by anyone: bits do not depend on
+/* The columns of panels [begin, end) of W (first <= begin < end <= w->n_panels; 32 each, or 16 if
+ * gated), all rows. n_rows 1 .. any. Panels may be computed in any order by anyone: bits do not depend on
  * it. worker: who calls (OpenBLAS has a scratch for each); it is used where matmul_blas(true) was
  * said, W is float, n_rows >= 64 and nothing is gated. */
 void matmul_run_panels(const struct matrix *w, const struct matmul_input *in,

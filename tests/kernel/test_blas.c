@@ -36,15 +36,16 @@ static void test_name(void **state)
 struct job {
     const struct matrix *w;
     const struct matmul_input *in;
-    const float *bias;
-    float *y;
-    size_t y_stride;
+    struct matmul_output out;
 };
 
 static void run(const struct worker *worker, void *arg)
 {
     const struct job *job = arg;
-    matmul_run(job->w, job->in, job->bias, job->y, job->y_stride, worker);
+    uint32_t begin, end;
+    worker_slice(worker, job->w->n_panels, &begin, &end);
+    if (begin < end)
+        matmul_run_panels(job->w, job->in, &job->out, begin, end, worker->id);
 }
 
 /* sgemm calls of one product, which is checked against a double sum. */
@@ -54,24 +55,27 @@ static uint64_t calls_of(enum quant_id type, uint32_t n_rows, uint32_t n_out, ui
     uint8_t *data = data_weights(type, DATA_RANDOM, n_out, n_in);
     float *x = aligned_alloc(64, ((size_t)n_rows * n_in * 4 + 63) / 64 * 64);
     float *y = malloc(n_rows * y_stride * sizeof(float)), *bias = malloc(n_out * sizeof(float));
+    float *scale = malloc(n_rows * sizeof(float));
     for (size_t i = 0; i < (size_t)n_rows * n_in; i++)
         x[i] = random_float();
     for (uint32_t o = 0; o < n_out; o++)
         bias[o] = random_float();
+    for (uint32_t r = 0; r < n_rows; r++)
+        scale[r] = random_float();
     struct matrix w;
     struct workers *pool = workers_open(2, NULL);
     assert_int_equal(matrix_open(&w, type, n_out, n_in, NULL), 0);
     matrix_pack(&w, type, data, 0, n_out);
     struct matmul_input in = {x, n_rows, n_in, ACTIVATIONS_FLOAT, NULL};
-    struct job job = {&w, &in, bias, y, y_stride};
+    struct job job = {&w, &in, {.y = y, .stride = y_stride, .scale = scale, .bias = bias}};
     uint64_t before = matmul_blas_calls();
     workers_run(pool, run, &job);
     for (uint32_t r = 0; r < n_rows; r += 9)
         for (uint32_t o = 0; o < n_out; o++) {
             double sum = bias[o], size = fabsf(bias[o]);
             for (uint32_t k = 0; k < n_in; k++) {
-                double product =
-                    (double)ref_float(type, data + o * row_bytes, k) * x[(size_t)r * n_in + k];
+                double product = (double)ref_float(type, data + o * row_bytes, k) *
+                                 x[(size_t)r * n_in + k] * scale[r];
                 sum += product;
                 size += fabs(product);
             }
@@ -85,6 +89,7 @@ static uint64_t calls_of(enum quant_id type, uint32_t n_rows, uint32_t n_out, ui
     free(x);
     free(y);
     free(bias);
+    free(scale);
     return matmul_blas_calls() - before;
 }
 

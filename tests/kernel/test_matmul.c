@@ -369,6 +369,34 @@ static void test_slices(void **state)
     free(x);
 }
 
+/* Rows scaled by powers of two, which is exact, to the columns of panels 1 and 2. */
+static void check_scaled(const struct matrix *w, const struct matrix *pairs,
+                         const struct matmul_input *in)
+{
+    static float scale[64], plain[64 * 96], y[64 * 64], gated[64 * 32], want[64 * 32];
+    for (uint32_t r = 0; r < in->n_rows; r++)
+        scale[r] = ldexpf(1, (int)(r % 5) - 2);
+    struct matmul_output out = {.y = plain, .stride = 96};
+    matmul_run_panels(w, in, &out, 0, 3, 0);
+    out = (struct matmul_output){.y = y, .stride = 64, .first = 1, .scale = scale};
+    matmul_run_panels(w, in, &out, 2, 3, 0);
+    matmul_run_panels(w, in, &out, 1, 2, 0);
+    for (uint32_t i = 0; i < 64 * in->n_rows; i++)
+        assert_true(y[i] == scale[i / 64] * plain[i / 64 * 96 + 32 + i % 64]);
+    out = (struct matmul_output){.y = gated,
+                                 .stride = 32,
+                                 .first = 1,
+                                 .scale = scale,
+                                 .store = MATMUL_GATED,
+                                 .gate = ops_silu};
+    matmul_run_panels(pairs, in, &out, 1, 3, 0);
+    for (uint32_t i = 0; i < in->n_rows * 96; i++)
+        plain[i] *= scale[i / 96];
+    for (uint32_t r = 0; r < in->n_rows; r++)
+        ops_silu(plain + r * 96 + 16, plain + r * 96 + 64, want + r * 32, 32);
+    assert_memory_equal(gated, want, in->n_rows * 32 * sizeof(float));
+}
+
 /* What the stores promise, from the products that MATMUL_SET leaves: rows of `up` after those of the
  * gate in set, side by side in the gated matrix. */
 static void stores(void)
@@ -395,12 +423,13 @@ static void stores(void)
         matmul_quantise(&in, 0, ROWS);
         for (size_t i = 0; i < ROWS * OUT; i++)
             add[i] = (float)i;
-        struct matmul_output out = {set, OUT, bias, MATMUL_SET, NULL};
+        struct matmul_output out = {.y = set, .stride = OUT, .bias = bias};
         matmul_run_panels(&w, &in, &out, 2, 3, 0);
         matmul_run_panels(&w, &in, &out, 0, 2, 0);
-        out = (struct matmul_output){add, OUT, bias, MATMUL_ADD, NULL};
+        out = (struct matmul_output){.y = add, .stride = OUT, .bias = bias, .store = MATMUL_ADD};
         matmul_run_panels(&w, &in, &out, 0, 3, 0);
-        out = (struct matmul_output){gated, HALF, mixed, MATMUL_GATED, ops_silu};
+        out = (struct matmul_output){
+            .y = gated, .stride = HALF, .bias = mixed, .store = MATMUL_GATED, .gate = ops_silu};
         matmul_run_panels(&pairs, &in, &out, 1, 3, 0);
         matmul_run_panels(&pairs, &in, &out, 0, 1, 0);
         for (size_t i = 0; i < ROWS * OUT; i++)
@@ -408,6 +437,7 @@ static void stores(void)
         for (size_t r = 0; r < ROWS; r++)
             ops_silu(set + r * OUT, set + r * OUT + HALF, want + r * HALF, HALF);
         assert_memory_equal(gated, want, sizeof(want));
+        check_scaled(&w, &pairs, &in);
         matrix_close(&w);
         matrix_close(&pairs);
         free(buffer);
