@@ -13,65 +13,9 @@ size_t int_panel_bytes(const struct int_format *f, uint32_t n_in)
     return int_block_at(f->bits, f->scales, n_in / PLANES_BLOCK);
 }
 
-static void put_half(uint8_t *at, size_t row, uint16_t h)
-{
-    at[2 * row] = (uint8_t)h;
-    at[2 * row + 1] = (uint8_t)(h >> 8);
-}
-
 static float get_half(const uint8_t *at, size_t row)
 {
     return quant_half_to_float(quant_read16(at + 2 * row));
-}
-
-static void put_scales(const struct int_format *f, uint8_t *super, uint8_t *at, uint32_t row,
-                       bool first, const struct int_scale *s)
-{
-    switch (f->scales) {
-    case SCALES_HALF_MIN:
-        put_half(at + 64, row, s->min); /* fall through */
-    case SCALES_HALF:
-        put_half(at, row, s->scale);
-        return;
-    case SCALES_K_MIN:
-        if (first)
-            put_half(super + 64, row, s->min); /* fall through */
-    case SCALES_K_HALVES:
-        if (first)
-            put_half(super, row, s->scale);
-        at[row] = s->part[0];
-        at[PANEL_ROWS + row] = s->part[1];
-        return;
-    default:
-        ASSERT(!"packing into decoded blocks");
-    }
-}
-
-void int_put(const struct int_format *f, uint8_t *w, uint32_t row, uint32_t b,
-             const uint8_t codes[PLANES_BLOCK], const struct int_scale *s)
-{
-    uint8_t *to = w + int_block_at(f->bits, f->scales, b) + (size_t)row * 4;
-    for (uint32_t step = 0; step < 4; step++)
-        for (uint32_t i = 0; i < 4; i++) {
-            uint8_t near = codes[4 * step + i], far = codes[4 * step + 16 + i];
-            if (f->bits == 8) {
-                to[128 * step + i] = near;
-                to[128 * (step + 4) + i] = far;
-            } else {
-                to[128 * step + i] = (uint8_t)((near & 15) | far << 4);
-            }
-        }
-    for (uint32_t i = 0; i < 4 && (f->bits == 5 || f->bits == 6); i++) {
-        uint32_t n_bits = f->bits - 4, upper = 0;
-        for (uint32_t step = 0; step < 8; step++)
-            upper |= (uint32_t)(codes[4 * step + i] >> 4) << step * n_bits;
-        to[512 + i] = (uint8_t)upper;
-        if (f->bits == 6)
-            to[640 + i] = (uint8_t)(upper >> 8);
-    }
-    uint8_t *block = w + int_block_at(f->bits, f->scales, b);
-    put_scales(f, w + int_super_at(f->bits, f->scales, b), block + int_code_bytes(f->bits), row,
-               b % 8 == 0, s);
 }
 
 static uint32_t get_code(const struct int_format *f, const uint8_t *block, uint32_t row, uint32_t k)

@@ -14,6 +14,7 @@
 #include "core/kernel/panel.h"
 
 #include <stdbool.h>
+#include <string.h>
 
 enum int_scales {
     SCALES_HALF,     /* half [32] */
@@ -79,14 +80,56 @@ static inline size_t int_block_at(uint32_t bits, enum int_scales scales, uint32_
 
 size_t int_panel_bytes(const struct int_format *f, uint32_t n_in);
 
-/* For packing: the codes of block b of one row, in order of k, and its scales. A format's header
- * halves are written with block 0 of the 8. unused: 0. */
+/* For packing: block b of one row, as the words that stand [row] in its lines of 128 bytes: 8 of
+ * codes as they are, or 4 of nibbles and then the upper bits; and its scales. A format's header halves
+ * are written with block 0 of the 8. unused: 0. */
 struct int_scale {
     uint16_t scale, min; /* halves */
     uint8_t part[2];     /* K_MIN: scale, minimum; K_HALVES: the two scales */
 };
-void int_put(const struct int_format *f, uint8_t *w, uint32_t row, uint32_t b,
-             const uint8_t codes[PLANES_BLOCK], const struct int_scale *s);
+
+static inline void int_put_half(uint8_t *at, size_t row, uint16_t h)
+{
+    memcpy(at + 2 * row, &h, sizeof(h));
+}
+
+/* Inlined with constant bits and scales. */
+static inline void int_put(const uint32_t bits, const enum int_scales scales, uint8_t *w,
+                           uint32_t row, uint32_t b, const uint32_t *words,
+                           const struct int_scale *s)
+{
+    uint8_t *super = w + int_super_at(bits, scales, b), *at = w + int_block_at(bits, scales, b);
+    for (uint32_t i = 0; i < bits; i++)
+        memcpy(at + (size_t)128 * i + (size_t)4 * row, &words[i], 4);
+    at += int_code_bytes(bits);
+    if (int_super_bytes(scales) == 0) {
+        int_put_half(at, row, s->scale);
+        if (int_has_min(scales))
+            int_put_half(at + 64, row, s->min);
+        return;
+    }
+    if (b % 8 == 0) {
+        int_put_half(super, row, s->scale);
+        if (int_has_min(scales))
+            int_put_half(super + 64, row, s->min);
+    }
+    at[row] = s->part[0];
+    at[PANEL_ROWS + row] = s->part[1];
+}
+
+/* 32 upper bits, one of each value in order, as the word of bits 5: byte i has those of values i,
+ * i + 4, i + 8 ... */
+static inline uint32_t int_upper_bits(uint32_t bits)
+{
+    uint32_t word = 0;
+    for (uint32_t i = 0; i < 4; i++) {
+        uint32_t x = bits >> i & 0x11111111;
+        x = (x | x >> 3) & 0x03030303;
+        x = (x | x >> 6) & 0x000f000f;
+        word |= ((x | x >> 12) & 0xff) << 8 * i;
+    }
+    return word;
+}
 
 /* The definition of a panel's values: row `row` as floats. */
 void int_unpack(const struct int_format *f, const uint8_t *w, uint32_t row, uint32_t n_in,

@@ -3,6 +3,8 @@
 #include "core/kernel/panel_int.h"
 #include "core/kernel/quant_types.h"
 
+#include <string.h>
+
 enum { ELEMS = 32, BYTES = 18 };
 
 /* The codes of a block in order. */
@@ -27,11 +29,10 @@ void quant_dequant_q4_0(float *out, const uint8_t *blocks, size_t n_elems)
 
 void quant_pack_q4_0(uint8_t *panel, uint32_t row, const uint8_t *blocks, uint32_t n_in)
 {
-    const struct int_format *f = panel_table[PANEL_q4]->format;
-    uint8_t codes[ELEMS];
+    uint32_t words[4];
     for (uint32_t b = 0; b < n_in / ELEMS; b++, blocks += BYTES) {
         struct int_scale s = {quant_read16(blocks), 0, {0}};
-        codes_of(blocks, codes);
-        int_put(f, panel, row, b, codes, &s);
+        memcpy(words, blocks + 2, 16); /* value i low, i + 16 high: as in the panel */
+        int_put(4, SCALES_HALF, panel, row, b, words, &s);
     }
 }

@@ -3,6 +3,8 @@
 #include "core/kernel/panel_int.h"
 #include "core/kernel/quant_types.h"
 
+#include <string.h>
+
 enum { ELEMS = 256, BYTES = 144, PARTS = 4, CODES = 16 };
 
 /* Scale and minimum of the j-th 32 values: 6 bits each in 12 bytes. The first four lie in the low
@@ -43,16 +45,24 @@ void quant_dequant_q4_k(float *out, const uint8_t *blocks, size_t n_elems)
     }
 }
 
+/* Words of the j-th 32 values: values i and i + 16 of them in a byte. */
+static void words_of(const uint8_t *p, uint32_t j, uint32_t words[4])
+{
+    uint32_t from[8], shift = j % 2 * 4;
+    memcpy(from, p + CODES + (size_t)j / 2 * 32, sizeof(from));
+    for (int i = 0; i < 4; i++)
+        words[i] = (from[i] >> shift & 0x0f0f0f0f) | (from[i + 4] >> shift & 0x0f0f0f0f) << 4;
+}
+
 void quant_pack_q4_k(uint8_t *panel, uint32_t row, const uint8_t *blocks, uint32_t n_in)
 {
-    const struct int_format *f = panel_table[PANEL_q4k]->format;
-    uint8_t codes[ELEMS];
     for (uint32_t b = 0; b < n_in / ELEMS; b++, blocks += BYTES) {
         struct int_scale s = {quant_read16(blocks), quant_read16(blocks + 2), {0}};
-        codes_of(blocks, codes);
         for (uint32_t j = 0; j < 8; j++) {
+            uint32_t words[4];
+            words_of(blocks, j, words);
             parts_of(blocks + PARTS, j, s.part);
-            int_put(f, panel, row, 8 * b + j, codes + (size_t)32 * j, &s);
+            int_put(4, SCALES_K_MIN, panel, row, 8 * b + j, words, &s);
         }
     }
 }

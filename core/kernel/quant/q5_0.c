@@ -3,6 +3,8 @@
 #include "core/kernel/panel_int.h"
 #include "core/kernel/quant_types.h"
 
+#include <string.h>
+
 enum { ELEMS = 32, BYTES = 22 };
 
 /* The codes of a block in order. */
@@ -28,11 +30,13 @@ void quant_dequant_q5_0(float *out, const uint8_t *blocks, size_t n_elems)
 
 void quant_pack_q5_0(uint8_t *panel, uint32_t row, const uint8_t *blocks, uint32_t n_in)
 {
-    const struct int_format *f = panel_table[PANEL_q5]->format;
-    uint8_t codes[ELEMS];
+    uint32_t words[5];
     for (uint32_t b = 0; b < n_in / ELEMS; b++, blocks += BYTES) {
         struct int_scale s = {quant_read16(blocks), 0, {0}};
-        codes_of(blocks, codes);
-        int_put(f, panel, row, b, codes, &s);
+        uint32_t upper;
+        memcpy(words, blocks + 6, 16); /* value i low, i + 16 high: as in the panel */
+        memcpy(&upper, blocks + 2, 4);
+        words[4] = int_upper_bits(upper);
+        int_put(5, SCALES_HALF, panel, row, b, words, &s);
     }
 }

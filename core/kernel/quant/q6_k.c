@@ -3,6 +3,8 @@
 #include "core/kernel/panel_int.h"
 #include "core/kernel/quant_types.h"
 
+#include <string.h>
+
 enum { ELEMS = 256, BYTES = 210, UPPER = 128, PARTS = 192, SCALE = 208 };
 
 /* Each half of the block holds 128 values in four runs of 32: runs 0 and 1 in the low nibbles of
@@ -28,17 +30,32 @@ void quant_dequant_q6_k(float *out, const uint8_t *blocks, size_t n_elems)
     }
 }
 
+/* Words of the j-th 32 values: values i and i + 16 of them in a byte, then four values' upper bits,
+ * i, i + 4, i + 8 and i + 12, in a byte. */
+static void words_of(const uint8_t *p, uint32_t j, uint32_t words[6])
+{
+    uint32_t half = j / 4, run = j % 4, shift = run / 2 * 4, from[8], upper[8];
+    memcpy(from, p + (size_t)half * 64 + (size_t)run % 2 * 32, sizeof(from));
+    memcpy(upper, p + UPPER + (size_t)half * 32, sizeof(upper));
+    for (int i = 0; i < 4; i++)
+        words[i] = (from[i] >> shift & 0x0f0f0f0f) | (from[i + 4] >> shift & 0x0f0f0f0f) << 4;
+    for (int i = 0; i < 2; i++) {
+        words[4 + i] = 0;
+        for (int k = 0; k < 4; k++)
+            words[4 + i] |= (upper[4 * i + k] >> 2 * run & 0x03030303) << 2 * k;
+    }
+}
+
 void quant_pack_q6_k(uint8_t *panel, uint32_t row, const uint8_t *blocks, uint32_t n_in)
 {
-    const struct int_format *f = panel_table[PANEL_q6k]->format;
-    uint8_t codes[ELEMS];
     for (uint32_t b = 0; b < n_in / ELEMS; b++, blocks += BYTES) {
         struct int_scale s = {quant_read16(blocks + SCALE), 0, {0}};
-        codes_of(blocks, codes);
         for (uint32_t j = 0; j < 8; j++) {
+            uint32_t words[6];
+            words_of(blocks, j, words);
             s.part[0] = blocks[PARTS + 2 * j];
             s.part[1] = blocks[PARTS + 2 * j + 1];
-            int_put(f, panel, row, 8 * b + j, codes + (size_t)32 * j, &s);
+            int_put(6, SCALES_K_HALVES, panel, row, 8 * b + j, words, &s);
         }
     }
 }
