@@ -15,8 +15,8 @@ enum { ROWS = 48, BLOCKS = 16, FLOAT_BLOCKS = 4, DIRECT_ROWS = 12, BLAS_ROWS = 6
 
 static bool use_blas;
 
-int matrix_open(struct matrix *w, enum quant_id type, uint32_t n_out, uint32_t n_in,
-                struct error *err)
+int matrix_shape(struct matrix *w, enum quant_id type, uint32_t n_out, uint32_t n_in,
+                 struct error *err)
 {
     const struct quant *q = &quant_table[type];
     *w = (struct matrix){.panel = q->panel, .n_out = n_out, .n_in = n_in};
@@ -27,6 +27,21 @@ int matrix_open(struct matrix *w, enum quant_id type, uint32_t n_out, uint32_t n
     w->panel_bytes = panel_table[q->panel]->n_bytes(n_in);
     if (__builtin_mul_overflow(w->panel_bytes, (size_t)w->n_panels, &w->n_bytes))
         return error_set(err, ERR_FORMAT, "matrix of %u x %u: too large", n_out, n_in);
+    return 0;
+}
+
+void matrix_place(struct matrix *w, uint8_t *panels, size_t panel_bytes)
+{
+    w->panels = panels;
+    w->panel_bytes = panel_bytes;
+    w->placed = true;
+}
+
+int matrix_open(struct matrix *w, enum quant_id type, uint32_t n_out, uint32_t n_in,
+                struct error *err)
+{
+    if (matrix_shape(w, type, n_out, n_in, err))
+        return -1;
     w->panels = mem_big_new(w->n_bytes, MEM_WEIGHTS);
     if (!w->panels)
         return error_set(err, ERR_NO_MEMORY, "no memory for a matrix of %u x %u: %zu bytes", n_out,
@@ -62,7 +77,8 @@ void matrix_pack_gated(struct matrix *w, enum quant_id type, const uint8_t *data
 
 void matrix_close(struct matrix *w)
 {
-    mem_big_free(w->panels, w->n_bytes, MEM_WEIGHTS);
+    if (!w->placed)
+        mem_big_free(w->panels, w->n_bytes, MEM_WEIGHTS);
     *w = (struct matrix){0};
 }
 

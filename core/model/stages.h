@@ -59,8 +59,8 @@ struct weights {
     struct norm output_norm;
     struct stack head; /* [n_vocab, dim]; tied: embed's matrix with a bias of its own */
     bool tied;
-    float *vectors; /* all gains and biases */
-    size_t vectors_bytes;
+    uint8_t *memory; /* all panels, gains and biases */
+    size_t memory_bytes;
 };
 
 struct weights_options {
@@ -71,7 +71,7 @@ struct weights_options {
 
 int weights_open(struct weights *w, const struct checkpoint *c, const struct hparams *h,
                  const struct weights_options *options, struct error *err);
-void weights_close(struct weights *w, const struct hparams *h);
+void weights_close(struct weights *w);
 
 /* Bytes of all panels and vectors; 0 where the tensors do not fit the shapes (weights_open says
  * why). */
