@@ -106,7 +106,7 @@ static float ref_int(const struct problem *p, const struct part *w, const int32_
             *exact += (code * w[i].scale + w[i].min) * x;
             *size += (fabs(code * w[i].scale) + fabs((double)w[i].min)) * fabs(x);
         }
-        acc = fused(w[k].scale * s, (float)sum, acc);
+        acc = fused(w[k].scale * (float)sum, s, acc);
         if (p->type == QUANT_q4_1 || p->type == QUANT_q5_1 || p->type == QUANT_q4_k)
             acc = fused(w[k].min, s * (float)sum_q, acc);
     }
