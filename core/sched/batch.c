@@ -42,11 +42,10 @@ static void add(struct plan *p, struct request *r, uint32_t n, struct kv_pool *k
 {
     uint32_t begin = r->seq.n_tokens;
     seq_cover(&r->seq, kv, begin + n);
-    for (uint32_t i = 0; i < n; i++) {
+    load_add(&p->load, in_prompt(r) ? LOAD_PROMPT : LOAD_DECODE, begin, n);
+    for (uint32_t i = 0; i < n; i++)
         p->rows[p->n_rows++] = (struct batch_row){
             .token = r->timeline[begin + i], .pos = begin + i, .seq = &r->seq, .logits_row = -1};
-        p->scores += begin + i + 1;
-    }
     if (begin + n == r->n_timeline && r->n_max) {
         p->rows[p->n_rows - 1].logits_row = (int32_t)p->n_wanted;
         p->wanted[p->n_wanted++] = r;
@@ -102,26 +101,28 @@ static uint32_t nearest(const struct plan *p, uint32_t n)
     return best;
 }
 
+/* What may still join the step. */
 struct budget {
     const struct pace *pace; /* NULL: rows alone */
-    double ns;
+    struct load load;        /* what has */
+    double ns;               /* of the whole step */
     uint32_t rows;
 };
 
 static uint32_t grant(struct budget *b, uint32_t pos, uint32_t most)
 {
     most = most < b->rows ? most : b->rows;
-    uint32_t n = b->pace ? pace_rows(b->pace, pos, most, &b->ns) : most;
+    uint32_t n = b->pace ? pace_rows(b->pace, &b->load, pos, most, b->ns) : most;
+    load_add(&b->load, LOAD_PROMPT, pos, n);
     b->rows -= n;
     return n;
 }
 
-/* Shares the budget among n prompts: half for the nearest ones, the rest for the first. */
-static void share(struct plan *p, uint32_t n, struct budget *b)
+/* Half of the budget, for those that are nearest to their first token. */
+static void share_half(struct plan *p, uint32_t n, struct budget *b)
 {
-    struct budget half = {b->pace, b->ns / 2, b->rows / 2};
-    const struct request *first = p->prompts[0];
-    memset(p->grants, 0, n * sizeof(*p->grants));
+    double ns = b->pace ? (pace_ns(b->pace, &b->load) + b->ns) / 2 : 0;
+    struct budget half = {b->pace, b->load, ns, b->rows / 2};
     for (uint32_t i; (i = nearest(p, n)) < n;) {
         const struct request *r = p->prompts[i];
         uint32_t got = grant(&half, r->seq.n_tokens, n_left(r));
@@ -130,7 +131,15 @@ static void share(struct plan *p, uint32_t n, struct budget *b)
         p->grants[i] = got;
         b->rows -= got;
     }
-    b->ns -= b->ns / 2 - half.ns;
+    b->load = half.load;
+}
+
+/* Shares the budget among n prompts: half for the nearest ones, the rest for the first. */
+static void share(struct plan *p, uint32_t n, struct budget *b)
+{
+    const struct request *first = p->prompts[0];
+    memset(p->grants, 0, n * sizeof(*p->grants));
+    share_half(p, n, b);
     p->grants[0] = grant(b, first->seq.n_tokens, n_left(first));
     for (uint32_t i = 1; i < n; i++) { /* what the first leaves, in the order of arrival */
         const struct request *r = p->prompts[i];
@@ -143,23 +152,30 @@ static void share(struct plan *p, uint32_t n, struct budget *b)
         p->grants[0] += most - total < b->rows ? most - total : b->rows;
 }
 
-void plan_fill(struct plan *p, struct request **running, uint32_t n_running, uint32_t prompt_rows,
-               const struct pace *pace, struct kv_pool *kv, struct prefix *prefix)
+/* Nanoseconds that the whole step may take. */
+static double whole_step(const struct plan_limits *limits, const struct load *decode)
+{
+    double streams = BATCH_STRETCH * pace_ns(limits->pace, decode);
+    return load_rows(decode) && streams < limits->step_ns ? streams : limits->step_ns;
+}
+
+void plan_fill(struct plan *p, struct request **running, uint32_t n_running,
+               const struct plan_limits *limits, struct kv_pool *kv, struct prefix *prefix)
 {
     p->n_rows = p->n_members = p->n_wanted = p->n_prompt_rows = 0;
-    p->scores = 0;
+    p->load = (struct load){0};
     for (uint32_t i = 0; i < n_running; i++)
         if (!in_prompt(running[i]) && !running[i]->blocked)
             add(p, running[i], 1, kv);
     uint32_t n = collect(p, running, n_running, kv, prefix), n_decode = p->n_rows;
-    struct budget b = {.rows = p->max_rows - n_decode};
+    struct budget b = {.load = p->load, .rows = p->max_rows - n_decode};
     if (!n)
         return;
-    if (prompt_rows) {
-        b.rows = prompt_rows < b.rows ? prompt_rows : b.rows;
+    if (limits->prompt_rows) {
+        b.rows = limits->prompt_rows < b.rows ? limits->prompt_rows : b.rows;
     } else {
-        b.pace = pace;
-        b.ns = pace_left(pace, n_decode, p->scores);
+        b.pace = limits->pace;
+        b.ns = whole_step(limits, &p->load);
     }
     share(p, n, &b);
     for (uint32_t i = 0; i < n; i++)

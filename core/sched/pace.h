@@ -1,27 +1,50 @@
-/* [05 scheduler] How long will a step take? A model of its time, learnt from the steps so far:
+/* [05 scheduler] How long will a step take? A model of its time, measured at start and learnt from
+ * every step:
  *
- *   ns = base + row x rows + score x scores        (scores: pairs of query and key, of all rows)
+ *   ns = rows(n) + decode x (scores of decode rows) + prompt x (scores of prompt rows)
  *
- * base is the reading of the weights, row the arithmetic of one token, score the attention, which
- * grows with the position. It decides how many prompt rows join a step, never what they give. */
+ * rows(n), a line between knots at 1, 2, 4, ... rows, is weights read and arithmetic: nearly flat as
+ * long as a step waits for memory, then rising with n. Scores are pairs of query and key, counted
+ * over all rows; one row after another costs more for each than many of one prompt together.
+ * It decides how many rows join a step, never what they give. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
-struct pace {
-    double step_ns;       /* to aim for */
-    double cost[3];       /* ns: base, of a row, of a score; never negative */
-    double m[3][3], v[3]; /* weighted sums of the steps so far: m cost = v */
-    uint32_t most_rows;   /* of a step so far */
+enum { PACE_KNOTS = 13 /* up to 4096 rows */, PACE_PARTS = PACE_KNOTS + 2 };
+
+/* What a step computes. */
+enum load_kind { LOAD_DECODE, LOAD_PROMPT, LOAD_KINDS };
+struct load {
+    uint32_t rows[LOAD_KINDS];
+    double scores[LOAD_KINDS];
 };
 
-void pace_open(struct pace *p, uint32_t step_ms);
+static inline uint32_t load_rows(const struct load *l)
+{
+    return l->rows[LOAD_DECODE] + l->rows[LOAD_PROMPT];
+}
 
-/* A step of so many rows and scores took ns. */
-void pace_learn(struct pace *p, uint32_t rows, double scores, double ns);
+/* n rows more, from position pos on. */
+void load_add(struct load *l, enum load_kind kind, uint32_t pos, uint32_t n);
 
-/* The time that is left for prompt rows beside so many decode rows and their scores. */
-double pace_left(const struct pace *p, uint32_t rows, double scores);
+struct pace {
+    double part[PACE_PARTS];              /* ns of 2^i rows, never falling; then ns of a score */
+    double doubt[PACE_PARTS][PACE_PARTS]; /* covariance of the errors of part */
+    bool seen[PACE_KNOTS];                /* some step told about it */
+    uint32_t most_rows;                   /* of a step so far */
+};
 
-/* Rows from position pos on that fit into ns; *ns becomes what they do not use. */
-uint32_t pace_rows(const struct pace *p, uint32_t pos, uint32_t most, double *ns);
+void pace_open(struct pace *p);
+
+/* A step took ns. */
+void pace_learn(struct pace *p, const struct load *l, double ns);
+
+/* How long a step will take; 0: nothing was learnt yet. */
+double pace_ns(const struct pace *p, const struct load *l);
+
+/* Prompt rows from position pos on, `most` at most, with which a step that already has `beside`
+ * takes no longer than ns. */
+uint32_t pace_rows(const struct pace *p, const struct load *beside, uint32_t pos, uint32_t most,
+                   double ns);

@@ -12,7 +12,7 @@ int scheduler_open(struct scheduler *s, const struct scheduler_options *o, struc
     *s = (struct scheduler){.o = *o, .books = books, .ready = ready};
     TAILQ_INIT(&s->live);
     TAILQ_INIT(&s->waiting);
-    pace_open(&s->pace, o->step_ms);
+    pace_open(&s->pace);
     s->prefix = prefix_open(o->kv, err);
     s->running = mem_new(o->max_running, sizeof(struct request *));
     if (s->prefix && !s->running)

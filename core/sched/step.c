@@ -131,7 +131,7 @@ static void forward(struct scheduler *s)
 static void learn(struct scheduler *s, uint64_t ns)
 {
     double ms = (double)ns / 1e6;
-    pace_learn(&s->pace, s->plan.n_rows, s->plan.scores, (double)ns);
+    pace_learn(&s->pace, &s->plan.load, (double)ns);
     atomic_fetch_add(&s->books->steps, 1);
     atomic_fetch_add(&s->books->rows, s->plan.n_rows);
     atomic_store(&s->books->last_step_ms, ms);
@@ -142,8 +142,9 @@ static void learn(struct scheduler *s, uint64_t ns)
 bool scheduler_step(struct scheduler *s)
 {
     struct plan *p = &s->plan;
+    struct plan_limits limits = {s->o.prefill_chunk, s->o.step_ms * 1e6, &s->pace};
     look_at_rings(s);
-    plan_fill(p, s->running, s->n_running, s->o.prefill_chunk, &s->pace, s->o.kv, s->prefix);
+    plan_fill(p, s->running, s->n_running, &limits, s->o.kv, s->prefix);
     if (!p->n_rows)
         return false;
     uint64_t begin = clock_ns();

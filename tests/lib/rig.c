@@ -99,7 +99,7 @@ void rig_open(struct rig *g, const struct rig_options *o)
                                         .n_vocab = RIG_VOCAB,
                                         .n_ctx = o->n_ctx ? o->n_ctx : 256,
                                         .max_running = max_running,
-                                        .max_rows = max_running + 64,
+                                        .max_rows = max_running + (o->max_rows ? o->max_rows : 64),
                                         .prefill_chunk = o->prefill_chunk,
                                         .step_ms = 100,
                                         .sessions_auto_create = !o->no_auto_create,

@@ -22,6 +22,7 @@ struct rig {
 
 struct rig_options {
     uint32_t n_pages, n_ctx, max_running, prefill_chunk; /* 0: 64, 256, 8, by pace */
+    uint32_t max_rows;                                   /* beyond max_running; 0: 64 */
     bool no_auto_create, no_bos, ends;
 };
 

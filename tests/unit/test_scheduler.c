@@ -337,6 +337,55 @@ static void test_h7_streams_run_on(void **state)
     }
 }
 
+/* A machine on which a step of up to 8 rows takes 10 ms and each row beyond 1 ms more. */
+static void teach(struct pace *p)
+{
+    pace_open(p);
+    for (uint32_t n = 1; n <= 128; n *= 2) {
+        struct load l = {.rows = {n}};
+        pace_learn(p, &l, n <= 8 ? 10e6 : 10e6 + 1e6 * (n - 8));
+    }
+}
+
+/* Beside streams a step of prompt rows takes less than twice their time; without them as long as
+ * step_ms; and some rows join though there is no time at all. */
+static void test_prompt_rows_beside_streams(void **state)
+{
+    (void)state;
+    struct rig g;
+    struct answer a[4];
+    uint32_t ids[250];
+    rig_fill(ids, 250, 1);
+    rig_open(&g, &(struct rig_options){.max_rows = 200, .n_pages = 128});
+    struct request_params p = {.max_tokens = 1};
+    teach(&g.s.pace);
+    rig_submit(&g, &a[0], &p, ids, 250);
+    rig_step(&g);
+    assert_in_range(g.n_rows, 80, 105);
+    rig_run(&g, a, 1);
+    p.max_tokens = 200;
+    for (uint32_t i = 0; i < 3; i++)
+        rig_submit(&g, &a[i], &p, ids, 3);
+    while (g.n_decode_rows != 3)
+        rig_step(&g);
+    p.max_tokens = 1;
+    ids[0]++;
+    rig_submit(&g, &a[3], &p, ids, 250);
+    teach(&g.s.pace);
+    rig_step(&g);
+    assert_int_equal(g.n_decode_rows, 3);
+    assert_in_range(g.n_rows, 3 + 10, 3 + 14); /* 18 ms: 16 rows */
+    g.s.pace.part[PACE_KNOTS + LOAD_PROMPT] = 1e9;
+    rig_step(&g);
+    assert_int_equal(g.n_decode_rows, 3);
+    assert_int_equal(g.n_rows, 3 + BATCH_LEAST);
+    rig_run(&g, a, 4);
+    ids[0]--;
+    for (uint32_t i = 0; i < 3; i++)
+        rig_expect(&g, &a[i], ids, 3, 200);
+    rig_close(&g);
+}
+
 /* A short prompt does not wait for a long one before it, and the long one is not starved. */
 static void test_short_prompts_pass(void **state)
 {
@@ -548,6 +597,7 @@ int main(void)
         cmocka_unit_test(test_c2_cancelled_in_the_queue),
         cmocka_unit_test(test_c5_cancelled_in_prefill),
         cmocka_unit_test(test_h7_streams_run_on),
+        cmocka_unit_test(test_prompt_rows_beside_streams),
         cmocka_unit_test(test_short_prompts_pass),
         cmocka_unit_test(test_priority),
         cmocka_unit_test(test_deadline),
