@@ -44,7 +44,7 @@ static uint32_t most_rows(const struct engine_options *o)
     return o->max_running + (o->prefill_chunk ? o->prefill_chunk : PROMPT_ROWS);
 }
 
-static int load(struct engine *e, struct error *err)
+ON_ENGINE static int load(struct engine *e, struct error *err)
 {
     struct open_options open = {.engine = &e->options,
                                 .max_rows = most_rows(&e->options),
@@ -70,7 +70,10 @@ static int load(struct engine *e, struct error *err)
                                   .forward_arg = e};
     o.ends = text_ends(text, &o.n_ends);
     o.has_bos = text_bos(text, &o.bos);
-    return scheduler_open(&e->scheduler, &o, &e->ready, &e->books, err);
+    if (scheduler_open(&e->scheduler, &o, &e->ready, &e->books, err))
+        return -1;
+    scheduler_calibrate(&e->scheduler);
+    return 0;
 }
 
 static void wake_loop(const struct engine *e)

@@ -72,6 +72,9 @@ uint64_t scheduler_deadline(const struct scheduler *s) ON_ENGINE;
 /* Ends everything: what runs as cancelled, what waits with ERR_DRAINING. */
 void scheduler_end(struct scheduler *s) ON_ENGINE;
 
+/* calibrate.c: before the first request, measures what a step costs. */
+void scheduler_calibrate(struct scheduler *s) ON_ENGINE;
+
 /* ---- its files ---- */
 
 /* admit.c: builds the timeline of a request whose turn in its session has come and checks it; it then

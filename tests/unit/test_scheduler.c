@@ -386,6 +386,29 @@ static void test_prompt_rows_beside_streams(void **state)
     rig_close(&g);
 }
 
+/* Measured before the first request: something is known, nothing is held or left behind. */
+static void test_calibration(void **state)
+{
+    (void)state;
+    for (uint32_t n_ctx = 1; n_ctx <= 256; n_ctx += 85) {
+        struct rig g;
+        struct answer a;
+        struct load l = {.rows = {1}};
+        uint32_t ids[60];
+        rig_fill(ids, 60, 1);
+        rig_open(&g, &(struct rig_options){.n_ctx = n_ctx, .max_running = 1});
+        scheduler_calibrate(&g.s);
+        assert_true(g.n_steps >= 1 && g.n_steps <= 5);
+        assert_true(g.n_steps < 2 || pace_ns(&g.s.pace, &l) > 0);
+        assert_int_equal(atomic_load(&g.books.steps), 0);
+        struct request_params p = {.max_tokens = 1, .cache = true};
+        rig_submit(&g, &a, &p, ids, 1);
+        rig_run(&g, &a, 1);
+        assert_int_equal(a.result.cached_tokens, 0);
+        rig_close(&g);
+    }
+}
+
 /* A short prompt does not wait for a long one before it, and the long one is not starved. */
 static void test_short_prompts_pass(void **state)
 {
@@ -598,6 +621,7 @@ int main(void)
         cmocka_unit_test(test_c5_cancelled_in_prefill),
         cmocka_unit_test(test_h7_streams_run_on),
         cmocka_unit_test(test_prompt_rows_beside_streams),
+        cmocka_unit_test(test_calibration),
         cmocka_unit_test(test_short_prompts_pass),
         cmocka_unit_test(test_priority),
         cmocka_unit_test(test_deadline),
