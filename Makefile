@@ -52,7 +52,7 @@ say   = $(if $(V),,@printf '  %-5s %s\n' $(1) $@)
 remake = @+$(MAKE) --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(shell nproc))
 run_tests = BUILD=$(BUILD) MODE=$(MODE) python3 tests/run.py
 
-.PHONY: all run test suite check unit golden http asan tsan fuzz tests toc format docs install docker clean help FORCE
+.PHONY: all run test suite check unit golden http asan tsan fuzz tests bench-peers bench-curve toc format docs install docker clean help FORCE
 
 all: $(OUT)/attend                          ## build the program, build/attend
 
@@ -118,6 +118,13 @@ asan:                                       ## every test under AddressSanitizer
 	$(remake) MODE=asan suite
 tsan:                                       ## every test under ThreadSanitizer
 	$(remake) MODE=tsan suite
+
+bench-peers: all $(BENCH)                   ## beside llama.cpp and OpenVINO on the same models; MODELS=smollm2-q4_1,1b-q4_0 ARGS=
+	@sh config/fetch-model.sh > /dev/null
+	@BUILD=$(BUILD) python3 tests/bench/peers.py $(if $(MODELS),--models $(MODELS)) $(ARGS)
+bench-curve: all $(BENCH)                   ## throughput and latency by number of clients: tests/bench/curve.svg
+	@sh config/fetch-model.sh > /dev/null
+	@BUILD=$(BUILD) python3 tests/bench/curve.py $(ARGS)
 
 toc:                                        ## the source as a table of contents, in the order of a request
 	@python3 tests/lint/toc.py --print

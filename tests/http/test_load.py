@@ -7,9 +7,12 @@ import os
 import pathlib
 import socket
 import subprocess
+import sys
+import tempfile
 import threading
+import xml.etree.ElementTree
 
-from daemon import ROOT, Skip, main, the
+from daemon import ATTEND, ROOT, TINY, Skip, main, the
 
 BUILD, MODE = os.environ.get("BUILD", "build"), os.environ.get("MODE", "release")
 SERVE = ROOT / pathlib.Path(BUILD) / ("" if MODE == "release" else MODE) / "tests/bench/serve"
@@ -116,6 +119,46 @@ def test_the_same_prompt_always():
     cached = the().metrics()["attend_cached_tokens_total"]
     serve(the().port, "--same", "--requests", 3, "--warm-up", 0, "--prompt-ids", 130, "--vocab", 500, "--tokens", 2)
     assert the().metrics()["attend_cached_tokens_total"] - cached >= 2 * 129
+
+
+def script(name, *flags):
+    if not SERVE.exists():
+        raise Skip(f"{SERVE} is not built")
+    out = SERVE.parents[2]
+    run = subprocess.run([sys.executable, ROOT / "tests/bench" / name, *map(str, flags)], capture_output=True, text=True, timeout=600,
+                         env={**os.environ, "BUILD": str(out), "ATTEND": ATTEND})
+    assert run.returncode == 0, f"exit {run.returncode}: {run.stdout}{run.stderr}"
+    return run.stdout
+
+
+def test_peers_without_a_peer():
+    with tempfile.TemporaryDirectory() as folder:
+        out = pathlib.Path(folder) / "figures"
+        table = script("peers.py", "--models", TINY, "--peers", "", "--cells", "decode,8 streams", "--loads", "1 client", "--rounds", 2,
+                       "--seconds", 0.2, "--json", out)
+        decode, streams, load = [json.loads(line) for line in out.read_text().splitlines()]
+    assert decode["cell"] == "decode" and len(decode["values"]["attend"]) == 2 and decode["median"]["attend"] > 0, decode
+    assert streams["cell"] == "8 streams" and streams["ratio"] is None and "pass" not in streams, streams
+    assert load["load"] == "1 client" and [r["failed"] for r in load["rounds"]] == [0, 0], load
+    assert table.count(TINY) == 4, table  # two cells, a load, the memory
+
+
+def test_peers_judges_by_its_bars():
+    sys.path.insert(0, str(ROOT / "tests/bench"))
+    import peers
+    good = peers.judge("1b-q4_0", "decode", {"attend": 40.0, "llama.cpp": 20.0, "openvino": 30.0})
+    assert good["pass"] and good["ratio"] == 2 and good["bar"] == 1.8 and good["stretch"] == 2.2, good
+    assert not peers.judge("1b-q4_0", "decode", {"attend": 35.0, "llama.cpp": 20.0, "openvino": None})["pass"]
+    assert not peers.judge("1b-q4_0", "decode", {"attend": 40.0, "llama.cpp": 20.0, "openvino": 35.0})["pass"], "not 1.15 of the better"
+
+
+def test_curve_draws_what_it_measured():
+    with tempfile.TemporaryDirectory() as folder:
+        out = pathlib.Path(folder) / "curve.svg"
+        lines = script("curve.py", TINY, "--clients", "1,4", "--seconds", 0.3, "--out", out).splitlines()
+        picture = xml.etree.ElementTree.parse(out).getroot()
+    assert [json.loads(line)["clients"] for line in lines] == [1, 4]
+    assert len(list(picture.iter("{http://www.w3.org/2000/svg}circle"))) == 6, "two points on three lines"
 
 
 if __name__ == "__main__":
