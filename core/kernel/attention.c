@@ -3,18 +3,19 @@
 
 #include "core/kernel/cpu.h"
 #include "core/kernel/lanes.h"
-#include "core/kernel/ops.h"
 
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
 struct kernels {
-    void (*scores)(const struct attention *, const void *, bool);
+    void (*scores)(const struct attention *, const struct attention_page *);
     void (*weights)(const struct attention *);
-    void (*values)(const struct attention *, const void *, bool);
-    void (*join)(float *, float *, float *, float, float, const float *, uint32_t);
-    void (*end)(float, const float *, float *, uint32_t);
+    void (*values)(const struct attention *, const struct attention_page *);
+    void (*page)(const struct attention *, const struct attention_page *);
+    void (*join)(uint32_t, float *, float *, float *, const float *, const float *, const float *,
+                 uint32_t);
+    void (*end)(uint32_t, const float *, const float *, float *, uint32_t);
 };
 
 #if defined(__clang__)
@@ -23,10 +24,37 @@ struct kernels {
 #define UNROLL _Pragma("GCC unroll 8")
 #endif
 
-/* Queries of a block: LOTS, or what is left, by the sizes that have code. */
-enum { LOTS = 6 };
-#define EACH_ROWS ROWS(1) ROWS(2) ROWS(3) ROWS(4) ROWS(6)
-static uint32_t rows_of(uint32_t n) { return n >= LOTS ? LOTS : n == 5 ? 4 : n; }
+enum { LOTS = ATTENTION_BLOCK, LINE = 64 };
+#define LOG2E 1.44269504f
+
+/* Blocks of queries, one by one: as few as can be, and all of about one size. */
+static uint32_t rows_of(uint32_t n)
+{
+    uint32_t n_blocks = (n + LOTS - 1) / LOTS;
+    return (n + n_blocks - 1) / n_blocks;
+}
+
+static uint32_t most_keys(const struct attention *a)
+{
+    uint32_t most = 0;
+    for (uint32_t r = 0; r < a->n_q; r++)
+        most = a->n_keys[r] > most ? a->n_keys[r] : most;
+    return most;
+}
+
+/* Queries r .. r + n - 1 of a. */
+static struct attention part_of(const struct attention *a, uint32_t r, uint32_t n)
+{
+    struct attention part = *a;
+    part.n_q = n;
+    part.q += (size_t)r * a->head_dim;
+    part.o += (size_t)r * a->head_dim;
+    part.n_keys += r;
+    part.m += r;
+    part.l += r;
+    part.decay += r;
+    return part;
+}
 
 #define TARGET TARGET_scalar
 #define L(x)   x##_scalar
@@ -80,40 +108,30 @@ void attention_begin(const struct attention *a)
     memset(a->o, 0, (size_t)a->n_q * a->head_dim * sizeof(*a->o));
 }
 
-void attention_scores(const struct attention *a, const void *k, bool half)
+void attention_scores(const struct attention *a, const struct attention_page *page)
 {
-    kernels()->scores(a, k, half);
+    kernels()->scores(a, page);
 }
 
 void attention_weights(const struct attention *a) { kernels()->weights(a); }
 
-void attention_values(const struct attention *a, const void *v, bool half)
+void attention_values(const struct attention *a, const struct attention_page *page)
 {
-    kernels()->values(a, v, half);
+    kernels()->values(a, page);
 }
 
-/* More than one block of queries reads the page: halves become floats once, exactly. */
-static const void *as_floats(const struct attention *a, const void *page)
+void attention_page(const struct attention *a, const struct attention_page *page)
 {
-    ops_from_half(page, a->floats, (size_t)a->page_tokens * a->head_dim);
-    return a->floats;
+    kernels()->page(a, page);
 }
 
-void attention_page(const struct attention *a, const void *k, const void *v, bool half)
+void attention_join(uint32_t n, float *m, float *l, float *o, const float *part_m,
+                    const float *part_l, const float *part_o, uint32_t head_dim)
 {
-    bool convert = half && a->n_q > LOTS;
-    attention_scores(a, convert ? as_floats(a, k) : k, half && !convert);
-    attention_weights(a);
-    attention_values(a, convert ? as_floats(a, v) : v, half && !convert);
+    kernels()->join(n, m, l, o, part_m, part_l, part_o, head_dim);
 }
 
-void attention_join(float *m, float *l, float *o, float part_m, float part_l, const float *part_o,
-                    uint32_t head_dim)
+void attention_end(uint32_t n, const float *l, const float *o, float *out, uint32_t head_dim)
 {
-    kernels()->join(m, l, o, part_m, part_l, part_o, head_dim);
-}
-
-void attention_end(float l, const float *o, float *out, uint32_t head_dim)
-{
-    kernels()->end(l, o, out, head_dim);
+    kernels()->end(n, l, o, out, head_dim);
 }

@@ -8,15 +8,18 @@
 
 #include <string.h>
 
-/* Rows of X taken at a time: the weights decoded for them, BLOCKS blocks at a time, stay in the
- * first-level cache. Rows up to DIRECT_ROWS read the panel itself. */
+/* Tiles of X taken at a time (planes.h) and so many rows. */
 enum { GATE_ROWS = PANEL_ROWS / 2 };
-enum { ROWS = 48, BLOCKS = 16, FLOAT_BLOCKS = 4, DIRECT_ROWS = 12, BLAS_ROWS = 64 };
+enum { TILES = 40, ROWS = TILES * PLANES_TILE, FLOAT_BLOCKS = 4, BLAS_ROWS = 64 };
+
+/* Tiles up to which the blocks to come are fetched while those at hand are computed on: more take
+ * longer than memory does. */
+enum { AHEAD_TILES = 16 };
 
 static bool use_blas;
 
-int matrix_open(struct matrix *w, enum quant_id type, uint32_t n_out, uint32_t n_in,
-                struct error *err)
+int matrix_shape(struct matrix *w, enum quant_id type, uint32_t n_out, uint32_t n_in,
+                 struct error *err)
 {
     const struct quant *q = &quant_table[type];
     *w = (struct matrix){.panel = q->panel, .n_out = n_out, .n_in = n_in};
@@ -27,6 +30,21 @@ int matrix_open(struct matrix *w, enum quant_id type, uint32_t n_out, uint32_t n
     w->panel_bytes = panel_table[q->panel]->n_bytes(n_in);
     if (__builtin_mul_overflow(w->panel_bytes, (size_t)w->n_panels, &w->n_bytes))
         return error_set(err, ERR_FORMAT, "matrix of %u x %u: too large", n_out, n_in);
+    return 0;
+}
+
+void matrix_place(struct matrix *w, uint8_t *panels, size_t panel_bytes)
+{
+    w->panels = panels;
+    w->panel_bytes = panel_bytes;
+    w->placed = true;
+}
+
+int matrix_open(struct matrix *w, enum quant_id type, uint32_t n_out, uint32_t n_in,
+                struct error *err)
+{
+    if (matrix_shape(w, type, n_out, n_in, err))
+        return -1;
     w->panels = mem_big_new(w->n_bytes, MEM_WEIGHTS);
     if (!w->panels)
         return error_set(err, ERR_NO_MEMORY, "no memory for a matrix of %u x %u: %zu bytes", n_out,
@@ -62,7 +80,8 @@ void matrix_pack_gated(struct matrix *w, enum quant_id type, const uint8_t *data
 
 void matrix_close(struct matrix *w)
 {
-    mem_big_free(w->panels, w->n_bytes, MEM_WEIGHTS);
+    if (!w->placed)
+        mem_big_free(w->panels, w->n_bytes, MEM_WEIGHTS);
     *w = (struct matrix){0};
 }
 
@@ -80,35 +99,55 @@ static uint32_t n_planes(enum activations a)
 
 size_t matmul_input_bytes(uint32_t n_rows, uint32_t n_in, enum activations activations)
 {
-    return n_planes(activations)
-               ? planes_layout(n_in, n_planes(activations), NULL).row_bytes * n_rows
-               : 0;
+    if (!n_planes(activations))
+        return 0;
+    struct planes p = planes_layout(n_rows, n_in, n_planes(activations), NULL);
+    return (planes_bytes(&p) + 63) / 64 * 64;
 }
 
 void matmul_quantise(const struct matmul_input *in, uint32_t begin, uint32_t end)
 {
     if (!in->buffer || !n_planes(in->activations))
         return;
-    struct planes p = planes_layout(in->n_in, n_planes(in->activations), in->buffer);
+    struct planes p = planes_layout(in->n_rows, in->n_in, n_planes(in->activations), in->buffer);
     for (uint32_t r = begin; r < end; r++)
         planes_quantise(&p, r, in->x + (size_t)r * in->n_in, in->n_in);
 }
 
-static void run_int(const struct panel *p, const uint8_t *w, const struct planes *x, uint32_t row,
-                    uint32_t n_rows, float *acc)
+/* The job's share of fetching the blocks after its own, while n_tiles pass by them. */
+static void look_ahead(const struct int_format *f, const uint8_t *w, uint32_t n_tiles,
+                       struct int_product *job)
+{
+    uint32_t n_lines = (int_block_bytes(f->bits, f->scales) + 63) / 64;
+    job->ahead = w + int_block_at(f->bits, f->scales, job->begin + job->n);
+    job->n_ahead = n_tiles > AHEAD_TILES ? 0 : (n_lines + n_tiles - 1) / n_tiles;
+}
+
+/* Tiles [begin, end), whose acc starts at 0. A tile alone reads the panel itself. */
+static void run_int(const struct panel *p, const uint8_t *w, const struct planes *x, uint32_t begin,
+                    uint32_t end, float *acc)
 {
     enum cpu_level level = cpu_level();
-    struct int_block blocks[BLOCKS];
-    if (n_rows <= DIRECT_ROWS && p->direct && level != CPU_SCALAR) {
-        p->direct(level, w, x, row, n_rows, acc);
+    struct int_decoded decoded;
+    struct int_product job = {.w = w, .decoded = &decoded, .n = x->n_blocks, .x = x->rows};
+    if (x->n_tiles == 1 && p->direct && p->direct->tile[level][x->n_planes - 1][x->n_rows - 1]) {
+        job.acc = acc;
+        p->direct->tile[level][x->n_planes - 1][x->n_rows - 1](&job);
         return;
     }
-    for (uint32_t b = 0; b < x->n_blocks; b += BLOCKS) {
-        uint32_t n = x->n_blocks - b < BLOCKS ? x->n_blocks - b : BLOCKS;
-        p->decode[level](w, b, n, blocks);
-        struct int_product job = {
-            (const uint8_t *)blocks, b, n, int_shift(p->format->zero), x, row, n_rows, acc};
-        int_multiply(level, p->format, &job);
+    for (uint32_t b = 0; b < x->n_blocks; b += job.n) {
+        job.begin = b;
+        job.n = x->n_blocks - b < INT_BLOCKS ? x->n_blocks - b : INT_BLOCKS;
+        p->decode[level](w, b, job.n, &decoded);
+        job.acc = acc;
+        look_ahead(p->format, w, end - begin, &job);
+        for (uint32_t i = begin; i < end; i++) {
+            uint32_t mt = planes_tile(x, i + 1) - planes_tile(x, i);
+            job.x = planes_at(x, i) + b * planes_record(mt, x->n_planes).n_bytes;
+            int_multiply(level, p->format, x->n_planes, mt, &job);
+            job.acc += (size_t)mt * PANEL_ROWS;
+            job.ahead += 64UL * job.n_ahead * job.n;
+        }
     }
 }
 
@@ -117,13 +156,13 @@ static void run_exact(const struct panel *p, const uint8_t *w, const struct matm
                       uint32_t row, uint32_t n_rows, float *acc)
 {
     enum cpu_level level = cpu_level();
-    struct int_block blocks[FLOAT_BLOCKS];
+    struct int_decoded decoded;
     _Alignas(64) float values[FLOAT_BLOCKS * PLANES_BLOCK][PANEL_ROWS];
     uint32_t n_blocks = in->n_in / PLANES_BLOCK;
     for (uint32_t b = 0; b < n_blocks; b += FLOAT_BLOCKS) {
         uint32_t n = n_blocks - b < FLOAT_BLOCKS ? n_blocks - b : FLOAT_BLOCKS;
-        p->decode[level](w, b, n, blocks);
-        int_floats(level, p->format, blocks, n, values[0]);
+        p->decode[level](w, b, n, &decoded);
+        int_floats(level, p->format, &decoded, n, values[0]);
         panel_table[PANEL_f32]->floats[level](
             (const uint8_t *)values, n * PLANES_BLOCK,
             in->x + (size_t)row * in->n_in + (size_t)b * PLANES_BLOCK, in->n_in, n_rows, acc);
@@ -177,28 +216,37 @@ static void store(const struct matrix *w, const struct matmul_output *out, uint3
         store_plain(acc, n_rows, n_out, scale, bias, y, out->stride, out->store == MATMUL_ADD);
 }
 
+/* Panel `index` times tiles [begin, end) of x; x->rows NULL: of the floats. */
 static void run_panel(const struct matrix *w, uint32_t index, const struct matmul_input *in,
+                      const struct planes *x, uint32_t begin, uint32_t end,
                       const struct matmul_output *out)
 {
     _Alignas(64) float acc[ROWS * PANEL_ROWS];
     const struct panel *p = panel_table[w->panel];
     const uint8_t *panel = w->panels + index * w->panel_bytes;
-    struct planes x = {0};
-    bool quantised = p->format && in->buffer && n_planes(in->activations);
-    if (quantised)
-        x = planes_layout(in->n_in, n_planes(in->activations), in->buffer);
-    for (uint32_t row = 0; row < in->n_rows; row += ROWS) {
-        uint32_t n = in->n_rows - row < ROWS ? in->n_rows - row : ROWS;
-        memset(acc, 0, (size_t)n * PANEL_ROWS * sizeof(float));
-        if (quantised)
-            run_int(p, panel, &x, row, n, acc);
-        else if (p->format)
-            run_exact(p, panel, in, row, n, acc);
-        else
-            p->floats[cpu_level()](panel, in->n_in, in->x + (size_t)row * in->n_in, in->n_in, n,
-                                   acc);
-        store(w, out, index, row, n, acc);
-    }
+    uint32_t row = planes_tile(x, begin), n = planes_tile(x, end) - row;
+    memset(acc, 0, (size_t)n * PANEL_ROWS * sizeof(float));
+    if (x->rows)
+        run_int(p, panel, x, begin, end, acc);
+    else if (p->format)
+        run_exact(p, panel, in, row, n, acc);
+    else
+        p->floats[cpu_level()](panel, in->n_in, in->x + (size_t)row * in->n_in, in->n_in, n, acc);
+    store(w, out, index, row, n, acc);
+}
+
+/* Some rows stay in the second-level cache while all panels pass by. */
+static void run_panels(const struct matrix *w, const struct matmul_input *in,
+                       const struct matmul_output *out, uint32_t begin, uint32_t end)
+{
+    uint32_t n = n_planes(in->activations);
+    bool quantised = panel_table[w->panel]->format && in->buffer && n;
+    struct planes x = planes_layout(in->n_rows, in->n_in, n ? n : 1, quantised ? in->buffer : NULL);
+    uint32_t n_parts = (x.n_tiles + TILES - 1) / TILES;
+    for (uint32_t part = 0; part < n_parts; part++)
+        for (uint32_t i = begin; i < end; i++)
+            run_panel(w, i, in, &x, x.n_tiles * part / n_parts, x.n_tiles * (part + 1) / n_parts,
+                      out);
 }
 
 void matmul_run_panels(const struct matrix *w, const struct matmul_input *in,
@@ -210,12 +258,10 @@ void matmul_run_panels(const struct matrix *w, const struct matmul_input *in,
     ASSERT(!out->scale || out->store != MATMUL_ADD);
     ASSERT(!gated || (out->gate && w->n_out % PANEL_ROWS == 0));
     if (use_blas && !gated && !panel_table[w->panel]->format && in->n_rows >= BLAS_ROWS &&
-        blas_ready(worker)) {
+        blas_ready(worker))
         blas_run(w, in, out, begin, end, worker);
-        return;
-    }
-    for (uint32_t i = begin; i < end; i++)
-        run_panel(w, i, in, out);
+    else
+        run_panels(w, in, out, begin, end);
 }
 
 void matmul_run(const struct matrix *w, const struct matmul_input *in, const float *bias, float *y,

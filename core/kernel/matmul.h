@@ -23,14 +23,21 @@ struct matrix {
     uint32_t panel; /* enum panel_id (panel.h) */
     uint32_t n_out, n_in;
     uint32_t n_panels;
-    size_t panel_bytes;
-    uint8_t *panels; /* [n_panels, panel_bytes], 64-byte aligned; NULL = no matrix */
-    size_t n_bytes;
+    size_t panel_bytes; /* from panel to panel */
+    uint8_t *panels;    /* [n_panels, panel_bytes], 64-byte aligned; NULL = no matrix */
+    size_t n_bytes;     /* of its own panels */
+    bool placed;        /* they lie in somebody else's block */
 };
 
 /* Allocates panels for n_out x n_in weights of a file type. */
 int matrix_open(struct matrix *w, enum quant_id type, uint32_t n_out, uint32_t n_in,
                 struct error *err);
+
+/* The same without panels: n_bytes says what they take. They come by matrix_place, to zeroed memory
+ * that outlives the matrix, panel_bytes apart (more than a panel where others lie between). */
+int matrix_shape(struct matrix *w, enum quant_id type, uint32_t n_out, uint32_t n_in,
+                 struct error *err);
+void matrix_place(struct matrix *w, uint8_t *panels, size_t panel_bytes);
 
 /* Packs n_rows rows of the file's type, the first at `data`, to rows out_begin and on. Workers may
  * pack disjoint panels at once; a panel is one worker's. */

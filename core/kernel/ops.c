@@ -17,6 +17,7 @@ struct ops {
     void (*exp)(const float *, float *, size_t);
     void (*to_half)(const float *, uint16_t *, size_t);
     void (*from_half)(const uint16_t *, float *, size_t);
+    void (*rope_pairs)(const float *, float, const float *, uint32_t, float *, uint32_t);
 };
 
 #define TARGET TARGET_scalar
@@ -87,14 +88,11 @@ void ops_to_half(const float *x, uint16_t *out, size_t n) { ops()->to_half(x, ou
 
 void ops_from_half(const uint16_t *x, float *out, size_t n) { ops()->from_half(x, out, n); }
 
-/* Few enough values that one variant serves all levels. */
-void ops_rope_pairs(float *x, const float *turn, uint32_t n_pairs)
+void ops_rope_pairs(const float *x, float factor, const float *turn, uint32_t n_pairs, float *out,
+                    uint32_t n, uint32_t head_dim)
 {
-    for (size_t i = 0; i < n_pairs; i++) {
-        float a = x[2 * i], b = x[2 * i + 1], c = turn[2 * i], s = turn[2 * i + 1];
-        x[2 * i] = a * c - b * s;
-        x[2 * i + 1] = a * s + b * c;
-    }
+    for (uint32_t i = 0; i < n; i++, x += head_dim, out += head_dim)
+        ops()->rope_pairs(x, factor, turn, 2 * n_pairs, out, head_dim);
 }
 
 void ops_rope_turn(float *turn, uint32_t pos, const double *freq, uint32_t n_pairs)

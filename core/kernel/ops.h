@@ -27,9 +27,11 @@ void ops_gelu_tanh(const float *x, const float *up, float *out, size_t n);
 /* y = e^x as attention weighs with it (lanes.h). */
 void ops_exp(const float *x, float *y, size_t n);
 
-/* Rotary position (Su et al. 2021), adjacent pairs: (x[2i], x[2i+1]) turned by the angle whose
- * cosine and sine are turn[2i], turn[2i+1]. In place. */
-void ops_rope_pairs(float *x, const float *turn, uint32_t n_pairs);
+/* Rotary position (Su et al. 2021), adjacent pairs: of each of n heads (x[2i], x[2i+1]), times
+ * factor, is turned by the angle whose cosine and sine are turn[2i], turn[2i+1]; what lies behind
+ * the pairs is only scaled. x, out [n, head_dim]; out may be x. */
+void ops_rope_pairs(const float *x, float factor, const float *turn, uint32_t n_pairs, float *out,
+                    uint32_t n, uint32_t head_dim);
 
 /* The cosines and sines of position pos: angle i is pos * freq[i]. turn [2 * n_pairs]. In double:
  * at position 100,000 a float angle is off by 0.004. */

@@ -31,12 +31,8 @@ typedef void panel_float_fn(const uint8_t *w, uint32_t n_in, const float *x, siz
                             uint32_t n_rows, float *acc);
 
 /* Blocks [begin, begin + n) of a panel as codes and float scales. */
-struct int_block;
-typedef void panel_decode_fn(const uint8_t *w, uint32_t begin, uint32_t n, struct int_block *out);
-
-/* acc[r, o] += the same over all blocks, straight from the panel: for few rows. */
-typedef void panel_int_fn(enum cpu_level level, const uint8_t *w, const struct planes *x,
-                          uint32_t row, uint32_t n_rows, float *acc);
+struct int_decoded;
+typedef void panel_decode_fn(const uint8_t *w, uint32_t begin, uint32_t n, struct int_decoded *out);
 
 struct panel {
     const char *name;
@@ -48,7 +44,7 @@ struct panel {
     void (*widen)(const uint8_t *w, uint32_t begin, uint32_t n, float *out, size_t stride);
     const struct int_format *format; /* integer panels, else NULL */
     panel_decode_fn *decode[CPU_LEVELS];
-    panel_int_fn *direct; /* levels above scalar; NULL: decode, then multiply */
+    const struct int_tiles *direct; /* or NULL: decode, then multiply */
 };
 
 extern const struct panel *const panel_table[PANEL_COUNT];

@@ -74,58 +74,65 @@ void int_unpack(const struct int_format *f, const uint8_t *w, uint32_t row, uint
 }
 
 void int_decode_scalar(const struct int_format *f, const uint8_t *w, uint32_t begin, uint32_t n,
-                       struct int_block *out)
+                       struct int_decoded *out)
 {
-    for (uint32_t b = begin; b < begin + n; b++, out++) {
-        const uint8_t *block = w + int_block_at(f->bits, f->scales, b);
+    out->codes = out->buffer[0][0][0];
+    out->stride = sizeof(out->buffer[0]);
+    out->zero = f->zero;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint8_t *block = w + int_block_at(f->bits, f->scales, begin + i);
+        struct int_factors *to = &out->factors[i];
         for (uint32_t row = 0; row < PANEL_ROWS; row++) {
             float scale[2];
-            out->min[row] = get_scales(f, w, row, b, scale);
-            out->scale[0][row] = scale[0];
-            out->scale[1][row] = scale[1];
+            to->min[row] = get_scales(f, w, row, begin + i, scale);
+            to->scale[0][row] = scale[0];
+            to->scale[1][row] = scale[1];
         }
         for (uint32_t k = 0; k < PLANES_BLOCK; k++)
             for (uint32_t row = 0; row < PANEL_ROWS; row++)
-                out->codes[k / 4][row][k % 4] = (uint8_t)get_code(f, block, row, k);
+                out->buffer[i][k / 4][row][k % 4] = (uint8_t)get_code(f, block, row, k);
     }
 }
 
-static void floats_scalar(const struct int_format *f, const struct int_block *w, uint32_t n,
+static void floats_scalar(const struct int_format *f, const struct int_decoded *w, uint32_t n,
                           float *out)
 {
     const bool has_min = int_has_min(f->scales);
     const uint32_t run = PLANES_BLOCK / int_groups(f->scales);
-    for (uint32_t b = 0; b < n; b++, w++)
+    for (uint32_t b = 0; b < n; b++)
         for (uint32_t k = 0; k < PLANES_BLOCK; k++, out += PANEL_ROWS)
             for (uint32_t row = 0; row < PANEL_ROWS; row++) {
-                int32_t code = (int32_t)w->codes[k / 4][row][k % 4] - (int32_t)f->zero;
-                float value = (float)code * w->scale[k / run][row];
-                out[row] = has_min ? value + w->min[row] : value;
+                const uint8_t *at = w->codes + b * w->stride + (size_t)(k / 4 * 128 + row * 4);
+                float value = (float)((int32_t)at[k % 4] - (int32_t)w->zero) *
+                              w->factors[b].scale[k / run][row];
+                out[row] = has_min ? value + w->factors[b].min[row] : value;
             }
 }
 
 #if defined(__x86_64__)
-TARGET_AVX2 static void floats_avx2(const struct int_format *f, const struct int_block *w,
+TARGET_AVX2 static void floats_avx2(const struct int_format *f, const struct int_decoded *w,
                                     uint32_t n, float *out)
 {
     const bool has_min = int_has_min(f->scales);
     const uint32_t run = PLANES_BLOCK / int_groups(f->scales);
-    const __m256i zero = _mm256_set1_epi32((int32_t)f->zero), byte = _mm256_set1_epi32(255);
-    for (uint32_t b = 0; b < n; b++, w++)
+    const __m256i zero = _mm256_set1_epi32((int32_t)w->zero), byte = _mm256_set1_epi32(255);
+    for (uint32_t b = 0; b < n; b++)
         for (uint32_t k = 0; k < PLANES_BLOCK; k++, out += PANEL_ROWS)
             for (uint32_t row = 0; row < PANEL_ROWS; row += 8) {
-                __m256i c = _mm256_load_si256((const __m256i *)(const void *)w->codes[k / 4][row]);
+                const uint8_t *at = w->codes + b * w->stride + (size_t)(k / 4 * 128 + row * 4);
+                const struct int_factors *by = &w->factors[b];
+                __m256i c = _mm256_load_si256((const __m256i *)(const void *)at);
                 c = _mm256_srl_epi32(c, _mm_cvtsi32_si128((int)(8 * (k % 4))));
                 __m256 v = _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_and_si256(c, byte), zero));
-                v = _mm256_mul_ps(v, _mm256_load_ps(w->scale[k / run] + row));
+                v = _mm256_mul_ps(v, _mm256_load_ps(by->scale[k / run] + row));
                 if (has_min)
-                    v = _mm256_add_ps(v, _mm256_load_ps(w->min + row));
+                    v = _mm256_add_ps(v, _mm256_load_ps(by->min + row));
                 _mm256_store_ps(out + row, v);
             }
 }
 #endif
 
-void int_floats(enum cpu_level level, const struct int_format *f, const struct int_block *w,
+void int_floats(enum cpu_level level, const struct int_format *f, const struct int_decoded *w,
                 uint32_t n, float *out)
 {
 #if defined(__x86_64__)
@@ -138,47 +145,48 @@ void int_floats(enum cpu_level level, const struct int_format *f, const struct i
     floats_scalar(f, w, n, out);
 }
 
-/* Steps [step, end) of a block: sum[o] = sum of (code - zero) * q. */
-static void dot_scalar(const struct int_format *f, const struct int_block *w, uint32_t step,
-                       uint32_t end, const int32_t *q, int32_t *sum)
+static int32_t code_of(const uint8_t *x, uint32_t n_planes, uint32_t mt, uint32_t t, uint32_t k)
 {
-    memset(sum, 0, PANEL_ROWS * sizeof(*sum));
-    for (; step < end; step++)
-        for (uint32_t i = 0; i < 4; i++)
-            for (uint32_t o = 0; o < PANEL_ROWS; o++)
-                sum[o] += (w->codes[step][o][i] - (int32_t)f->zero) * q[4 * step + i];
+    const int8_t *high = (const int8_t *)x + (size_t)t * PLANES_BLOCK + k;
+    return n_planes == 1 ? high[0] : 256 * high[0] + high[(size_t)mt * PLANES_BLOCK];
 }
 
-/* One row. */
-static void multiply_scalar(const struct int_format *f, const struct int_product *job, uint32_t r)
+static float float_at(const uint8_t *p)
 {
-    const struct int_block *w = (const struct int_block *)(const void *)job->w;
-    const struct planes *x = job->x;
-    const uint32_t n_groups = int_groups(f->scales), row = job->row + r;
-    float *acc = job->acc + (size_t)r * PANEL_ROWS;
-    for (uint32_t b = job->begin; b < job->begin + job->n; b++, w++) {
-        int32_t q[PLANES_BLOCK], sum[PANEL_ROWS];
-        for (uint32_t k = 0; k < PLANES_BLOCK; k++) {
-            q[k] = (int32_t)planes_codes(x, row, 0)[b * PLANES_BLOCK + k];
-            if (x->n_planes == 2)
-                q[k] = 256 * q[k] + planes_codes(x, row, 1)[b * PLANES_BLOCK + k];
-        }
-        float s = planes_scales(x, row)[b], s_sum = planes_sums(x, row)[b];
-        for (uint32_t g = 0; g < n_groups; g++) {
-            dot_scalar(f, w, 8 / n_groups * g, 8 / n_groups * (g + 1), q, sum);
+    float v;
+    memcpy(&v, p, sizeof(v));
+    return v;
+}
+
+/* Block i of the job, row t of its tile. */
+static void multiply_scalar(const struct int_format *f, uint32_t n_planes, uint32_t mt, uint32_t t,
+                            const struct int_product *job, uint32_t i)
+{
+    const struct planes_record at = planes_record(mt, n_planes);
+    const uint8_t *x = job->x + i * at.n_bytes;
+    const uint8_t *w = job->decoded->codes + i * job->decoded->stride;
+    const struct int_factors *by = &job->decoded->factors[i];
+    const uint32_t n_groups = int_groups(f->scales), run = PLANES_BLOCK / n_groups;
+    const float s = float_at(x + at.scale + 4UL * t), s_sum = float_at(x + at.sum + 4UL * t);
+    for (uint32_t g = 0; g < n_groups; g++) {
+        int32_t sum[PANEL_ROWS] = {0};
+        for (uint32_t k = g * run; k < (g + 1) * run; k++) {
+            int32_t q = code_of(x, n_planes, mt, t, k);
             for (uint32_t o = 0; o < PANEL_ROWS; o++)
-                acc[o] = acc[o] + w->scale[g][o] * s * (float)sum[o];
+                sum[o] += (w[128 * (k / 4) + 4 * o + k % 4] - (int32_t)job->decoded->zero) * q;
         }
-        for (uint32_t o = 0; o < PANEL_ROWS && int_has_min(f->scales); o++)
-            acc[o] = acc[o] + w->min[o] * s_sum;
+        for (uint32_t o = 0; o < PANEL_ROWS; o++)
+            job->acc[t * PANEL_ROWS + o] += by->scale[g][o] * (float)sum[o] * s;
     }
+    for (uint32_t o = 0; o < PANEL_ROWS && int_has_min(f->scales); o++)
+        job->acc[t * PANEL_ROWS + o] += by->min[o] * s_sum;
 }
 
 #if defined(__x86_64__)
-INT_TILES(plain, 8, SCALES_FLOAT, 0)
-INT_TILES(wide, 8, SCALES_FLOAT, 1)
-INT_TILES(min, 8, SCALES_FLOAT_MIN, 0)
-INT_TILES(halves, 8, SCALES_FLOAT_HALVES, 0)
+INT_TILES(plain, SCALES_FLOAT, 31)
+INT_TILES(min, SCALES_FLOAT_MIN, 31)
+INT_TILES(halves, SCALES_FLOAT_HALVES, 63)
+INT_TILES(wide, SCALES_FLOAT, 255)
 
 static const struct int_tiles *tiles_of(const struct int_format *f)
 {
@@ -190,15 +198,17 @@ static const struct int_tiles *tiles_of(const struct int_format *f)
 }
 #endif
 
-void int_multiply(enum cpu_level level, const struct int_format *f, const struct int_product *job)
+void int_multiply(enum cpu_level level, const struct int_format *f, uint32_t n_planes, uint32_t mt,
+                  const struct int_product *job)
 {
 #if defined(__x86_64__)
     if (level != CPU_SCALAR) {
-        int_run_tiles(tiles_of(f), level, *job);
+        tiles_of(f)->tile[level][n_planes - 1][mt - 1](job);
         return;
     }
 #endif
     (void)level;
-    for (uint32_t r = 0; r < job->n_rows; r++)
-        multiply_scalar(f, job, r);
+    for (uint32_t i = 0; i < job->n; i++)
+        for (uint32_t t = 0; t < mt; t++)
+            multiply_scalar(f, n_planes, mt, t, job, i);
 }

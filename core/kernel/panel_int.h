@@ -8,7 +8,11 @@
  *
  * and w = scale * (code - zero), or scale * code + min. Four values of k lie together because dot
  * instructions take them so. Codes are unsigned because those instructions multiply unsigned by
- * signed; the zero point is corrected in the accumulator's first value (planes.h). */
+ * signed; the zero point is corrected in the accumulator's first value (planes.h).
+ *
+ * Many rows: some blocks are decoded to bytes and floats, which stay in the first-level cache while
+ * all rows pass by. The level that has byte dot products decodes codes to the upper bits of a byte
+ * and divides the scales accordingly, which is exact: then every zero point is 128. */
 #pragma once
 
 #include "core/kernel/panel.h"
@@ -21,7 +25,7 @@ enum int_scales {
     SCALES_HALF_MIN, /* half [32], half minimum [32] */
     SCALES_K_MIN,    /* u8 [32], u8 minimum [32]; per 8 blocks before them: half [32], half [32] */
     SCALES_K_HALVES, /* s8 [2, 32]: per 16 values; per 8 blocks before them: half [32] */
-    /* Of decoded blocks (struct int_block, bits 8), which are computed on by the same code. */
+    /* Of decoded blocks (struct int_decoded, bits 8), which are computed on by the same code. */
     SCALES_FLOAT,
     SCALES_FLOAT_MIN,
     SCALES_FLOAT_HALVES
@@ -33,11 +37,22 @@ struct int_format {
     enum int_scales scales;
 };
 
-/* A block as all formats share it: what the multiplying loops read when rows are many. */
-struct int_block {
-    _Alignas(64) uint8_t codes[8][PANEL_ROWS][4]; /* [step, row, k % 4] */
-    _Alignas(64) float scale[2][PANEL_ROWS];      /* [0]: of 32 values, or [0], [1]: of 16 each */
-    _Alignas(64) float min[PANEL_ROWS];
+/* Blocks decoded at a time. */
+enum { INT_BLOCKS = 16 };
+
+/* The scales of a decoded block. base = -PLANES_MAGIC_FLOAT * scale (planes.h). */
+struct int_factors {
+    float scale[2][PANEL_ROWS], base[2][PANEL_ROWS]; /* [0]: of 32 values, or of 16 each */
+    float min[PANEL_ROWS];
+};
+
+/* Up to INT_BLOCKS blocks as all formats share them. */
+struct int_decoded {
+    _Alignas(64) struct int_factors factors[INT_BLOCKS];
+    _Alignas(64) uint8_t buffer[INT_BLOCKS][8][PANEL_ROWS][4];
+    const uint8_t *codes; /* the buffer, or within a panel of 8 bits: [step, row, k % 4] each */
+    size_t stride;        /* bytes from block to block */
+    uint32_t zero;        /* of these codes */
 };
 
 static inline uint32_t int_code_bytes(uint32_t bits)
@@ -48,11 +63,13 @@ static inline int int_is_decoded(enum int_scales scales) { return scales >= SCAL
 
 static inline uint32_t int_block_bytes(uint32_t bits, enum int_scales scales)
 {
-    if (int_is_decoded(scales))
-        return sizeof(struct int_block);
     return int_code_bytes(bits) + (scales == SCALES_HALF_MIN ? 128 : 64);
 }
-static inline uint32_t int_shift(uint32_t zero) { return zero ? (uint32_t)__builtin_ctz(zero) : 0; }
+/* How far the starts of sums, made for a zero point of 128, are shifted for another one. */
+static inline uint32_t int_shift(uint32_t zero)
+{
+    return zero ? 7 - (uint32_t)__builtin_ctz(zero) : 0;
+}
 /* Bytes before each 8 blocks. */
 static inline uint32_t int_super_bytes(enum int_scales scales)
 {
@@ -135,23 +152,31 @@ static inline uint32_t int_upper_bits(uint32_t bits)
 void int_unpack(const struct int_format *f, const uint8_t *w, uint32_t row, uint32_t n_in,
                 float *out);
 void int_decode_scalar(const struct int_format *f, const uint8_t *w, uint32_t begin, uint32_t n,
-                       struct int_block *out);
+                       struct int_decoded *out);
 
-/* acc [n_rows, PANEL_ROWS] += blocks [begin, begin + n) of rows [row, row + n_rows) of x times those
- * of w: per group of 32 (or 16) values acc = acc + (scale * s) * (float)sum, then, with a minimum,
- * acc = acc + min * (s * sum of q); fused at levels above scalar. */
+/* acc [mt, PANEL_ROWS] += blocks [begin, begin + n) of the rows of a tile times those of w: per
+ * group of 32 (or 16) values acc = acc + (scale * sum) * s, then, with a minimum, acc = acc + min *
+ * (s * sum of q); the additions fused with their products at levels above scalar. */
 struct int_product {
-    const uint8_t *w; /* a panel, or n decoded blocks */
+    const uint8_t *w;                  /* direct: a panel */
+    const struct int_decoded *decoded; /* else: n blocks */
     uint32_t begin, n;
-    uint32_t shift; /* the zero point is 1 << shift */
-    const struct planes *x;
-    uint32_t row, n_rows;
+    const uint8_t *x; /* the tile's record of block `begin` (planes.h) */
     float *acc;
+    const uint8_t *ahead; /* lines of 64 bytes to prefetch, n_ahead for each block */
+    uint32_t n_ahead;
 };
 
-/* w: decoded blocks. */
-void int_multiply(enum cpu_level level, const struct int_format *f, const struct int_product *job);
+/* Tiles of one kind of block: [level][planes - 1][rows - 1]; NULL: decode, then multiply. */
+typedef void int_tile_fn(const struct int_product *job);
+struct int_tiles {
+    int_tile_fn *tile[CPU_LEVELS][2][PLANES_TILE];
+};
 
-/* Floats of n blocks: [n * 32, PANEL_ROWS], for multiplying with float activations. */
-void int_floats(enum cpu_level level, const struct int_format *f, const struct int_block *w,
+/* Decoded blocks. */
+void int_multiply(enum cpu_level level, const struct int_format *f, uint32_t n_planes, uint32_t mt,
+                  const struct int_product *job);
+
+/* Floats of n decoded blocks: [n * 32, PANEL_ROWS], for multiplying with float activations. */
+void int_floats(enum cpu_level level, const struct int_format *f, const struct int_decoded *w,
                 uint32_t n, float *out);

@@ -2,9 +2,11 @@
  * CPU level, with
  *
  *   SIMD         the level's name: avx2, avx512, avx512vnni    SIMD_TARGET  its target attribute
- *   SIMD_LANES   8 or 16 rows of W in a vector
+ *   SIMD_LANES   8 or 16 rows of W in a vector              SIMD_DOTS    1: byte dot products
  *
- * and dot_<level>(sum, codes, q, wide): sum + the four products of each lane; wide: codes above 63. */
+ * With byte dot products, dot_<level>(sum, codes, q) is sum + the four products of each lane, and
+ * codes lie in the upper bits of their bytes, so that every zero point is 128. Without, codes are as
+ * they are, and pairs of products are added in 16 bits. */
 #if defined(SIMD)
 
 #define SIMD_JOIN2(a, b) a##_##b
@@ -19,6 +21,7 @@
 #define LOAD(p)  _mm512_load_si512(p)
 #define AND      _mm512_and_si512
 #define OR       _mm512_or_si512
+#define AS_FLOAT _mm512_castsi512_ps
 #define HALF(p)  _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p)))
 #define BYTES(p) _mm_loadu_si128((const __m128i *)(p))
 #else
@@ -29,10 +32,18 @@
 #define LOAD(p)  _mm256_load_si256((const __m256i *)(p))
 #define AND      _mm256_and_si256
 #define OR       _mm256_or_si256
+#define AS_FLOAT _mm256_castsi256_ps
 #define HALF(p)  _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p)))
 #define BYTES(p) _mm_loadl_epi64((const __m128i *)(p))
 #endif
 #define WIDTH ((size_t)SIMD_LANES * 4)
+
+/* (c << left) & mask in bytes, or >> -left: c's other bits fall out of the mask. */
+SIMD_INLINE SIMD_TARGET VI NAME(bits)(VI c, const int left, const int mask)
+{
+    c = left > 0 ? (VI)((VH)c << left) : left < 0 ? (VI)((VH)c >> -left) : c;
+    return AND(c, OP(set1_epi8)((char)mask));
+}
 
 /* Codes of step j of a block, vector h. */
 SIMD_INLINE SIMD_TARGET VI NAME(step)(const uint8_t *p, const uint32_t bits, const size_t j,
@@ -40,48 +51,42 @@ SIMD_INLINE SIMD_TARGET VI NAME(step)(const uint8_t *p, const uint32_t bits, con
 {
     if (bits == 8)
         return LOAD(p + 128 * j + WIDTH * h);
+    const int place = SIMD_DOTS ? 8 - (int)bits : 0; /* of the lowest bit */
     VI c = LOAD(p + 128 * (j % 4) + WIDTH * h);
-    c = AND(j < 4 ? c : (VI)((VH)c >> 4), OP(set1_epi8)(15));
-    if (bits == 5) {
-        VI upper = LOAD(p + 512 + WIDTH * h);
-        upper = j < 4 ? (VI)((VH)upper << (int)(4 - j)) : (VI)((VH)upper >> (int)(j - 4));
-        c = OR(c, AND(upper, OP(set1_epi8)(16)));
-    }
-    if (bits == 6) {
-        VI upper = LOAD(p + 512 + 128 * (j / 4) + WIDTH * h);
-        upper = j % 4 < 2 ? (VI)((VH)upper << (int)(4 - 2 * (j % 4)))
-                          : (VI)((VH)upper >> (int)(2 * (j % 4) - 4));
-        c = OR(c, AND(upper, OP(set1_epi8)(48)));
-    }
+    c = NAME(bits)(c, place - (j < 4 ? 0 : 4), 15 << place);
+    if (bits == 5)
+        c = OR(c, NAME(bits)(LOAD(p + 512 + WIDTH * h), place + 4 - (int)j, 16 << place));
+    if (bits == 6)
+        c = OR(c, NAME(bits)(LOAD(p + 512 + 128 * (j / 4) + WIDTH * h),
+                             place + 4 - 2 * (int)(j % 4), 48 << place));
     return c;
 }
 
 /* Scales of a block (p: after its codes), vector h; g: of its second half. */
-SIMD_INLINE SIMD_TARGET VF NAME(scale)(const uint8_t *super, const uint8_t *p,
+SIMD_INLINE SIMD_TARGET VF NAME(scale)(const uint8_t *super, const uint8_t *p, const uint32_t bits,
                                        const enum int_scales scales, const size_t g, const size_t h)
 {
-    switch (scales) {
-    case SCALES_K_MIN:
-        return OP(mul_ps)(HALF(super + WIDTH / 2 * h),
-                          OP(cvtepi32_ps)(OP(cvtepu8_epi32)(BYTES(p + WIDTH / 4 * h))));
-    case SCALES_K_HALVES:
-        return OP(mul_ps)(
+    VF s;
+    if (scales == SCALES_K_MIN)
+        s = OP(mul_ps)(HALF(super + WIDTH / 2 * h),
+                       OP(cvtepi32_ps)(OP(cvtepu8_epi32)(BYTES(p + WIDTH / 4 * h))));
+    else if (scales == SCALES_K_HALVES)
+        s = OP(mul_ps)(
             HALF(super + WIDTH / 2 * h),
             OP(cvtepi32_ps)(OP(cvtepi8_epi32)(BYTES(p + PANEL_ROWS * g + WIDTH / 4 * h))));
-    case SCALES_FLOAT:
-    case SCALES_FLOAT_MIN:
-    case SCALES_FLOAT_HALVES:
-        return OP(load_ps)((const float *)(const void *)(p + 128 * g + WIDTH * h));
-    default:
-        return HALF(p + WIDTH / 2 * h);
-    }
+    else
+        s = HALF(p + WIDTH / 2 * h);
+    return SIMD_DOTS && bits < 8 ? OP(mul_ps)(s, OP(set1_ps)(1.0F / (float)(256 >> bits))) : s;
+}
+
+SIMD_INLINE SIMD_TARGET VF NAME(base)(VF scale)
+{
+    return OP(mul_ps)(scale, OP(set1_ps)(-PLANES_MAGIC_FLOAT));
 }
 
 SIMD_INLINE SIMD_TARGET VF NAME(min)(const uint8_t *super, const uint8_t *p,
                                      const enum int_scales scales, const size_t h)
 {
-    if (scales == SCALES_FLOAT_MIN)
-        return OP(load_ps)((const float *)(const void *)(p + 256 + WIDTH * h));
     if (scales == SCALES_HALF_MIN)
         return HALF(p + 64 + WIDTH / 2 * h);
     VF product =
@@ -91,20 +96,29 @@ SIMD_INLINE SIMD_TARGET VF NAME(min)(const uint8_t *super, const uint8_t *p,
 }
 
 SIMD_INLINE SIMD_TARGET void NAME(decode)(const uint8_t *w, const uint32_t bits,
-                                          const enum int_scales scales, uint32_t begin, uint32_t n,
-                                          struct int_block *out)
+                                          const uint32_t zero, const enum int_scales scales,
+                                          uint32_t begin, uint32_t n, struct int_decoded *out)
 {
-    for (uint32_t b = begin; b < begin + n; b++, out++) {
-        const uint8_t *super = w + int_super_at(bits, scales, b);
-        const uint8_t *p = w + int_block_at(bits, scales, b), *s = p + int_code_bytes(bits);
+    out->codes = bits == 8 ? w + int_block_at(bits, scales, begin) : out->buffer[0][0][0];
+    out->stride = bits == 8 ? int_block_bytes(bits, scales) : sizeof(out->buffer[0]);
+    out->zero = SIMD_DOTS && zero ? 128 : zero;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint8_t *super = w + int_super_at(bits, scales, begin + i);
+        const uint8_t *p = w + int_block_at(bits, scales, begin + i), *s = p + int_code_bytes(bits);
+        struct int_factors *to = &out->factors[i];
         SIMD_UNROLL for (size_t h = 0; h < PANEL_ROWS / SIMD_LANES; h++)
         {
-            SIMD_UNROLL for (size_t j = 0; j < 8; j++) *
-                (VI *)(void *)out->codes[j][SIMD_LANES * h] = NAME(step)(p, bits, j, h);
+            if (bits != 8)
+                SIMD_UNROLL for (size_t j = 0; j < 8; j++) *
+                    (VI *)(void *)out->buffer[i][j][SIMD_LANES * h] = NAME(step)(p, bits, j, h);
             SIMD_UNROLL for (size_t g = 0; g < int_groups(scales); g++)
-                OP(store_ps)(out->scale[g] + SIMD_LANES * h, NAME(scale)(super, s, scales, g, h));
+            {
+                VF scale = NAME(scale)(super, s, bits, scales, g, h);
+                OP(store_ps)(to->scale[g] + SIMD_LANES * h, scale);
+                OP(store_ps)(to->base[g] + SIMD_LANES * h, NAME(base)(scale));
+            }
             if (int_has_min(scales))
-                OP(store_ps)(out->min + SIMD_LANES * h, NAME(min)(super, s, scales, h));
+                OP(store_ps)(to->min + SIMD_LANES * h, NAME(min)(super, s, scales, h));
         }
     }
 }
@@ -122,105 +136,196 @@ SIMD_INLINE SIMD_TARGET VF NAME(one)(const uint8_t *p)
     return OP(set1_ps)(v);
 }
 
-/* A tile: mt rows of X times 2 vectors of rows of W, from vector h0 on. The integer sum of a block
- * starts with -zero * sum(q). Two planes: first the high one's sum, times 256, then the low one's on
- * top. */
-SIMD_INLINE SIMD_TARGET void NAME(tile)(const struct int_product *job, const uint32_t bits,
-                                        const enum int_scales scales, const int wide,
-                                        const size_t mt, const size_t h0)
+/* u[t] += steps [begin, end) of a block with the codes q [mt, 32] of one plane. */
+#if SIMD_DOTS
+SIMD_INLINE SIMD_TARGET void NAME(dots)(VI u[PLANES_TILE][2], const uint8_t *p, const uint32_t bits,
+                                        const int most, const size_t begin, const size_t end,
+                                        const uint8_t *q, const size_t mt, const size_t h0)
 {
-    const uint8_t *w = job->w;
-    const struct planes *x = job->x;
-    const uint32_t begin = job->begin, end = begin + job->n, shift = job->shift;
-    float *acc = job->acc;
-    const size_t n_groups = int_groups(scales), n_steps = 8 / n_groups;
-    const size_t plane = (size_t)x->n_blocks * PLANES_BLOCK;
-    const uint8_t *r[6];
-    VF f[6][2];
-    SIMD_UNROLL for (size_t t = 0; t < mt; t++)
+    (void)most;
+    SIMD_UNROLL for (size_t j = begin; j < end; j++)
     {
-        r[t] = planes_row(x, job->row + (uint32_t)t);
-        SIMD_UNROLL for (size_t h = 0; h < 2; h++) f[t][h] =
-            OP(load_ps)(acc + t * PANEL_ROWS + SIMD_LANES * (h0 + h));
+        VI c0 = NAME(step)(p, bits, j, h0), c1 = NAME(step)(p, bits, j, h0 + 1);
+        SIMD_UNROLL for (size_t t = 0; t < mt; t++)
+        {
+            VI v = NAME(four)(q + PLANES_BLOCK * t + 4 * j);
+            u[t][0] = NAME(dot)(u[t][0], c0, v);
+            u[t][1] = NAME(dot)(u[t][1], c1, v);
+        }
     }
-    for (uint32_t b = begin; b < end; b++) {
-        const uint32_t i = int_is_decoded(scales) ? b - begin : b;
-        const uint8_t *super = w + int_super_at(bits, scales, i);
-        const uint8_t *p = w + int_block_at(bits, scales, i), *s = p + int_code_bytes(bits);
-        const size_t q_at = (size_t)b * PLANES_BLOCK;
-        const size_t scale_at = x->scale_at + b * sizeof(float);
-        const size_t minus_at = n_groups == 2 ? x->halves_at + (size_t)b * 2 * sizeof(int32_t)
-                                              : x->minus_at + b * sizeof(int32_t);
-        const size_t low_at = minus_at + (size_t)x->n_blocks * n_groups * sizeof(int32_t);
-        if (!int_is_decoded(scales))
+}
+#else
+/* maddubs adds two products of an unsigned and a signed byte in 16 bits, which saturate from codes
+ * of 129 on: wide codes are multiplied as 16-bit integers, even and odd ones apart. Of narrow codes
+ * as many pairs are added in 16 bits as fit there: 2 of codes up to 63 and bytes from -128 on, 4 up
+ * to 31, 8 up to 15. SIMD_KEEP stops the compiler from adding in another order, which takes more
+ * registers than there are. */
+SIMD_INLINE SIMD_TARGET void NAME(dots_wide)(VI u[PLANES_TILE][2], const uint8_t *p,
+                                             const size_t begin, const size_t end, const uint8_t *q,
+                                             const size_t mt, const size_t h0)
+{
+    SIMD_UNROLL for (size_t j = begin; j < end; j++) SIMD_UNROLL for (size_t h = 0; h < 2; h++)
+    {
+        VI c = NAME(step)(p, 8, j, h0 + h);
+        VI even = AND(c, OP(set1_epi16)(255)), odd = OP(srli_epi16)(c, 8);
+        SIMD_UNROLL for (size_t t = 0; t < mt; t++)
+        {
+            VI v = NAME(four)(q + PLANES_BLOCK * t + 4 * j);
+            VI v_even = OP(srai_epi16)(OP(slli_epi16)(v, 8), 8), v_odd = OP(srai_epi16)(v, 8);
+            u[t][h] = OP(add_epi32)(u[t][h], OP(madd_epi16)(even, v_even));
+            u[t][h] = OP(add_epi32)(u[t][h], OP(madd_epi16)(odd, v_odd));
+            SIMD_KEEP(u[t][h]);
+        }
+    }
+}
+
+SIMD_INLINE SIMD_TARGET void NAME(dots)(VI u[PLANES_TILE][2], const uint8_t *p, const uint32_t bits,
+                                        const int most, const size_t begin, const size_t end,
+                                        const uint8_t *q, const size_t mt, const size_t h0)
+{
+    if (most > 63) {
+        NAME(dots_wide)(u, p, begin, end, q, mt, h0);
+        return;
+    }
+    VI pairs[PLANES_TILE][2];
+    const size_t n = most > 31 ? 2 : most > 15 ? 4 : 8;
+    SIMD_UNROLL for (size_t j = begin; j < end; j++)
+    {
+        VI c0 = NAME(step)(p, bits, j, h0), c1 = NAME(step)(p, bits, j, h0 + 1);
+        SIMD_UNROLL for (size_t t = 0; t < mt; t++)
+        {
+            VI v = NAME(four)(q + PLANES_BLOCK * t + 4 * j);
+            VI m0 = OP(maddubs_epi16)(c0, v), m1 = OP(maddubs_epi16)(c1, v);
+            pairs[t][0] = (j - begin) % n ? OP(add_epi16)(pairs[t][0], m0) : m0;
+            pairs[t][1] = (j - begin) % n ? OP(add_epi16)(pairs[t][1], m1) : m1;
+            SIMD_KEEP(pairs[t][0]);
+            SIMD_KEEP(pairs[t][1]);
+            if ((j - begin) % n != n - 1 && j + 1 != end)
+                continue;
+            SIMD_UNROLL for (size_t h = 0; h < 2; h++)
+            {
+                VI sums = OP(madd_epi16)(pairs[t][h], OP(set1_epi16)(1));
+                u[t][h] = OP(add_epi32)(u[t][h], sums);
+                SIMD_KEEP(u[t][h]);
+            }
+        }
+    }
+}
+#endif
+
+/* The first value of a sum: at, made for a zero point of 128, shifted for the one there is. */
+SIMD_INLINE SIMD_TARGET VI NAME(start)(const uint8_t *at, const size_t n_planes,
+                                       const uint32_t shift)
+{
+    VI v = NAME(four)(at);
+    if (SIMD_DOTS)
+        return v;
+    const VI magic = OP(set1_epi32)(n_planes == 1 ? PLANES_MAGIC : 0);
+    v = OP(sra_epi32)(OP(sub_epi32)(v, magic), _mm_cvtsi32_si128((int)shift));
+    return OP(add_epi32)(v, magic);
+}
+
+/* A tile: mt rows of X times 2 vectors of rows of W, from vector h0 on; codes up to `most`. One
+ * plane: the sum of a block becomes a float by its first value (planes.h). Two planes: first the
+ * high one's sum, times 256, then the low one's on top. */
+SIMD_INLINE SIMD_TARGET void NAME(tile)(const struct int_product *job, const uint32_t bits,
+                                        const uint32_t zero, const enum int_scales scales,
+                                        const int most, const size_t n_planes, const size_t mt,
+                                        const size_t h0)
+{
+    const int decoded = int_is_decoded(scales), has_min = int_has_min(scales);
+    const size_t n_groups = int_groups(scales), n_steps = 8 / n_groups;
+    const struct planes_record at = planes_record(mt, n_planes);
+    const uint8_t *x = job->x, *codes = decoded ? job->decoded->codes : job->w;
+    const struct int_factors *by = decoded ? job->decoded->factors : NULL;
+    const size_t stride = decoded ? job->decoded->stride : 0;
+    const uint32_t shift = int_shift(decoded ? job->decoded->zero : zero);
+    const uint8_t *ahead = job->ahead;
+    const uint32_t n_ahead = h0 ? 0 : job->n_ahead;
+    float *acc = job->acc + SIMD_LANES * h0;
+    VF f[PLANES_TILE][2];
+    if (SIMD_DOTS)
+        SIMD_UNROLL for (size_t t = 0; t < mt; t++) SIMD_UNROLL for (size_t h = 0; h < 2; h++)
+            f[t][h] = OP(load_ps)(acc + t * PANEL_ROWS + SIMD_LANES * h);
+    for (uint32_t i = 0; i < job->n; i++, x += at.n_bytes) {
+        const uint32_t b = job->begin + i;
+        const uint8_t *p = decoded ? codes : codes + int_block_at(bits, scales, b);
+        const uint8_t *super = codes + int_super_at(bits, scales, b), *s = p + int_code_bytes(bits);
+        if (decoded)
+            for (uint32_t line = 0; line < n_ahead; line++, ahead += 64)
+                __builtin_prefetch(ahead, 0, 2);
+        else if (!h0)
             SIMD_UNROLL for (uint32_t line = 0; line < int_block_bytes(bits, scales); line += 64)
-                __builtin_prefetch(p + 4096 + line);
+                __builtin_prefetch(p + INT_AHEAD + line);
         SIMD_UNROLL for (size_t g = 0; g < n_groups; g++)
         {
-            VI u[6][2];
-            SIMD_UNROLL for (size_t t = 0; t < mt; t++) u[t][0] = u[t][1] =
-                int_has_min(scales)
-                    ? OP(set1_epi32)(0)
-                    : OP(sllv_epi32)(NAME(four)(r[t] + minus_at + g * sizeof(int32_t)),
-                                     OP(set1_epi32)((int)shift));
-            SIMD_UNROLL for (size_t j = 0; j < n_steps; j++)
-            {
-                const size_t k = j + g * n_steps;
-                VI c0 = NAME(step)(p, bits, k, h0), c1 = NAME(step)(p, bits, k, h0 + 1);
-                SIMD_UNROLL for (size_t t = 0; t < mt; t++)
-                {
-                    VI q = NAME(four)(r[t] + q_at + 4 * k);
-                    u[t][0] = NAME(dot)(u[t][0], c0, q, wide);
-                    u[t][1] = NAME(dot)(u[t][1], c1, q, wide);
-                }
-            }
-            if (x->n_planes == 2) {
+            VI u[PLANES_TILE][2];
+            const size_t start = n_groups == 2 ? at.halves + g * 4 * mt : at.start;
+            if (n_planes == 2 || has_min)
+                SIMD_UNROLL for (size_t t = 0; t < mt; t++) u[t][0] = u[t][1] =
+                    OP(set1_epi32)(n_planes == 1 ? PLANES_MAGIC : 0);
+            else
+                SIMD_UNROLL for (size_t t = 0; t < mt; t++) u[t][0] = u[t][1] =
+                    NAME(start)(x + start + 4 * t, n_planes, shift);
+            NAME(dots)(u, p, bits, most, g * n_steps, (g + 1) * n_steps, x, mt, h0);
+            if (n_planes == 2) {
                 SIMD_FORGET(p);
                 SIMD_UNROLL for (size_t t = 0; t < mt; t++)
                 {
                     u[t][0] = OP(slli_epi32)(u[t][0], 8);
                     u[t][1] = OP(slli_epi32)(u[t][1], 8);
-                    if (!int_has_min(scales)) {
-                        VI z = OP(sllv_epi32)(NAME(four)(r[t] + low_at + g * sizeof(int32_t)),
-                                              OP(set1_epi32)((int)shift));
+                    if (!has_min) {
+                        VI z = NAME(start)(x + start + 4 * t, n_planes, shift);
                         u[t][0] = OP(add_epi32)(u[t][0], z);
                         u[t][1] = OP(add_epi32)(u[t][1], z);
                     }
                 }
-                SIMD_UNROLL for (size_t j = 0; j < n_steps; j++)
+                NAME(dots)
+                (u, p, bits, most, g * n_steps, (g + 1) * n_steps, x + PLANES_BLOCK * mt, mt, h0);
+            }
+            SIMD_UNROLL for (size_t h = 0; h < 2; h++)
+            {
+                VF scale = decoded ? OP(load_ps)(by->scale[g] + SIMD_LANES * (h0 + h))
+                                   : NAME(scale)(super, s, bits, scales, g, h0 + h);
+                VF base = n_planes == 2 ? scale
+                          : decoded     ? OP(load_ps)(by->base[g] + SIMD_LANES * (h0 + h))
+                                        : NAME(base)(scale);
+                SIMD_UNROLL for (size_t t = 0; t < mt; t++)
                 {
-                    const size_t k = j + g * n_steps;
-                    VI c0 = NAME(step)(p, bits, k, h0), c1 = NAME(step)(p, bits, k, h0 + 1);
-                    SIMD_UNROLL for (size_t t = 0; t < mt; t++)
-                    {
-                        VI q = NAME(four)(r[t] + plane + q_at + 4 * k);
-                        u[t][0] = NAME(dot)(u[t][0], c0, q, wide);
-                        u[t][1] = NAME(dot)(u[t][1], c1, q, wide);
-                    }
+                    VF v = n_planes == 1 ? OP(fmadd_ps)(AS_FLOAT(u[t][h]), scale, base)
+                                         : OP(mul_ps)(OP(cvtepi32_ps)(u[t][h]), scale);
+                    VF d = NAME(one)(x + at.scale + 4 * t);
+                    float *to = acc + t * PANEL_ROWS + SIMD_LANES * h;
+                    if (SIMD_DOTS)
+                        f[t][h] = OP(fmadd_ps)(v, d, f[t][h]);
+                    else
+                        OP(store_ps)(to, OP(fmadd_ps)(v, d, OP(load_ps)(to)));
                 }
             }
-            VF s0 = NAME(scale)(super, s, scales, g, h0);
-            VF s1 = NAME(scale)(super, s, scales, g, h0 + 1);
-            SIMD_UNROLL for (size_t t = 0; t < mt; t++)
-            {
-                VF d = NAME(one)(r[t] + scale_at);
-                f[t][0] = OP(fmadd_ps)(OP(mul_ps)(s0, d), OP(cvtepi32_ps)(u[t][0]), f[t][0]);
-                f[t][1] = OP(fmadd_ps)(OP(mul_ps)(s1, d), OP(cvtepi32_ps)(u[t][1]), f[t][1]);
-            }
         }
-        if (int_has_min(scales)) {
-            const size_t sum_at = x->sum_at + b * sizeof(float);
-            VF m0 = NAME(min)(super, s, scales, h0), m1 = NAME(min)(super, s, scales, h0 + 1);
-            SIMD_UNROLL for (size_t t = 0; t < mt; t++)
+        if (has_min)
+            SIMD_UNROLL for (size_t h = 0; h < 2; h++)
             {
-                VF d = NAME(one)(r[t] + sum_at);
-                f[t][0] = OP(fmadd_ps)(m0, d, f[t][0]);
-                f[t][1] = OP(fmadd_ps)(m1, d, f[t][1]);
+                VF m = decoded ? OP(load_ps)(by->min + SIMD_LANES * (h0 + h))
+                               : NAME(min)(super, s, scales, h0 + h);
+                SIMD_UNROLL for (size_t t = 0; t < mt; t++)
+                {
+                    VF d = NAME(one)(x + at.sum + 4 * t);
+                    float *to = acc + t * PANEL_ROWS + SIMD_LANES * h;
+                    if (SIMD_DOTS)
+                        f[t][h] = OP(fmadd_ps)(m, d, f[t][h]);
+                    else
+                        OP(store_ps)(to, OP(fmadd_ps)(m, d, OP(load_ps)(to)));
+                }
             }
+        if (decoded) {
+            codes += stride;
+            by++;
         }
     }
-    SIMD_UNROLL for (size_t t = 0; t < mt; t++) SIMD_UNROLL for (size_t h = 0; h < 2; h++)
-        OP(store_ps)(acc + t * PANEL_ROWS + SIMD_LANES * (h0 + h), f[t][h]);
+    if (SIMD_DOTS)
+        SIMD_UNROLL for (size_t t = 0; t < mt; t++) SIMD_UNROLL for (size_t h = 0; h < 2; h++)
+            OP(store_ps)(acc + t * PANEL_ROWS + SIMD_LANES * h, f[t][h]);
 }
 
 #undef NAME
@@ -230,6 +335,7 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(const struct int_product *job, const uin
 #undef VI
 #undef VF
 #undef VH
+#undef AS_FLOAT
 #undef LOAD
 #undef AND
 #undef OR

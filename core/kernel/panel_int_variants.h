@@ -14,47 +14,13 @@ enum { CPU_LANES_avx2 = 8, CPU_LANES_avx512 = 16, CPU_LANES_avx512vnni = 16 };
 typedef unsigned short v16hu __attribute__((vector_size(32)));
 typedef unsigned short v32hu __attribute__((vector_size(64)));
 
-/* maddubs adds two products of an unsigned and a signed byte in 16 bits, which saturate from codes
- * of 129 on: wide codes are multiplied as 16-bit integers, even and odd ones apart. SIMD_KEEP stops
- * the compiler from adding in another order, which takes more registers than there are. */
-SIMD_INLINE TARGET_AVX2 __m256i dot_avx2(__m256i sum, __m256i c, __m256i q, const int wide)
-{
-    if (!wide) {
-        __m256i pairs = _mm256_maddubs_epi16(c, q);
-        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-        SIMD_KEEP(sum);
-        return sum;
-    }
-    __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(q, 8), 8), odd = _mm256_srai_epi16(q, 8);
-    __m256i c_even = _mm256_and_si256(c, _mm256_set1_epi16(255)), c_odd = _mm256_srli_epi16(c, 8);
-    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(c_even, even));
-    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(c_odd, odd));
-    SIMD_KEEP(sum);
-    return sum;
-}
-
-SIMD_INLINE TARGET_AVX512 __m512i dot_avx512(__m512i sum, __m512i c, __m512i q, const int wide)
-{
-    if (!wide) {
-        __m512i pairs = _mm512_maddubs_epi16(c, q);
-        sum = _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
-        SIMD_KEEP(sum);
-        return sum;
-    }
-    __m512i even = _mm512_srai_epi16(_mm512_slli_epi16(q, 8), 8), odd = _mm512_srai_epi16(q, 8);
-    __m512i c_even = _mm512_and_si512(c, _mm512_set1_epi16(255)), c_odd = _mm512_srli_epi16(c, 8);
-    sum = _mm512_add_epi32(sum, _mm512_madd_epi16(c_even, even));
-    sum = _mm512_add_epi32(sum, _mm512_madd_epi16(c_odd, odd));
-    SIMD_KEEP(sum);
-    return sum;
-}
+/* Bytes from a block to what is prefetched while it is computed on. */
+enum { INT_AHEAD = 4096 };
 
 /* In assembly because gcc 12 copies the accumulator of the intrinsic, runs out of registers and
  * halves the speed. */
-SIMD_INLINE TARGET_AVX512VNNI __m512i dot_avx512vnni(__m512i sum, __m512i c, __m512i q,
-                                                     const int wide)
+SIMD_INLINE TARGET_AVX512VNNI __m512i dot_avx512vnni(__m512i sum, __m512i c, __m512i q)
 {
-    (void)wide;
     __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(c), "v"(q));
     return sum;
 }
@@ -62,6 +28,7 @@ SIMD_INLINE TARGET_AVX512VNNI __m512i dot_avx512vnni(__m512i sum, __m512i c, __m
 #define SIMD        avx2
 #define SIMD_TARGET TARGET_AVX2
 #define SIMD_LANES  8
+#define SIMD_DOTS   0
 #include "core/kernel/panel_int_simd.h"
 #undef SIMD
 #undef SIMD_TARGET
@@ -73,90 +40,90 @@ SIMD_INLINE TARGET_AVX512VNNI __m512i dot_avx512vnni(__m512i sum, __m512i c, __m
 #include "core/kernel/panel_int_simd.h"
 #undef SIMD
 #undef SIMD_TARGET
+#undef SIMD_DOTS
 
 #define SIMD        avx512vnni
 #define SIMD_TARGET TARGET_AVX512VNNI
+#define SIMD_DOTS   1
 #include "core/kernel/panel_int_simd.h"
 #undef SIMD
 #undef SIMD_TARGET
 #undef SIMD_LANES
+#undef SIMD_DOTS
 
-typedef void int_tile_fn(const struct int_product *job);
-
-/* Rows of X in the largest tile: two accumulators of integers and two of floats for each must find
- * room in the registers, beside what a dot product needs. */
-enum { TILE_ROWS = 4, TILE_ROWS_VNNI = 6 };
-
-/* The tiles of one format: [level][rows - 1]. */
-struct int_tiles {
-    int_tile_fn *tile[CPU_LEVELS][TILE_ROWS_VNNI];
-};
-
-/* Runs the job's rows in tiles of even sizes. */
-static inline void int_run_tiles(const struct int_tiles *tiles, enum cpu_level level,
-                                 struct int_product job)
-{
-    const uint32_t most = level == CPU_AVX512VNNI ? TILE_ROWS_VNNI : TILE_ROWS;
-    for (uint32_t mt; job.n_rows; job.n_rows -= mt) {
-        uint32_t n_tiles = (job.n_rows + most - 1) / most;
-        mt = (job.n_rows + n_tiles - 1) / n_tiles;
-        tiles->tile[level][mt - 1](&job);
-        job.row += mt;
-        job.acc += (size_t)mt * PANEL_ROWS;
-    }
-}
-
-/* <name>_tiles of constant bits and scales; wide: codes above 63. */
-#define INT_TILE(target, name, level, mt, bits, scales, wide)                                      \
-    target static void name##_##level##_##mt(const struct int_product *job)                        \
+/* <name>_<level>_<planes>_<rows> */
+#define INT_TILE(target, name, level, bits, zero, scales, most, planes, mt)                        \
+    target static void name##_##level##_##planes##_##mt(const struct int_product *job)             \
     {                                                                                              \
-        tile_##level(job, bits, scales, wide, mt, 0);                                              \
+        tile_##level(job, bits, zero, scales, most, planes, mt, 0);                                \
         if (CPU_LANES_##level == 8)                                                                \
-            tile_##level(job, bits, scales, wide, mt, 2);                                          \
+            tile_##level(job, bits, zero, scales, most, planes, mt, 2);                            \
     }
-#define INT_TILES_4(target, name, level, bits, scales, wide)                                       \
-    INT_TILE(target, name, level, 1, bits, scales, wide)                                           \
-    INT_TILE(target, name, level, 2, bits, scales, wide)                                           \
-    INT_TILE(target, name, level, 3, bits, scales, wide)                                           \
-    INT_TILE(target, name, level, 4, bits, scales, wide)
-#define INT_TILES_6(target, name, level, bits, scales, wide)                                       \
-    INT_TILES_4(target, name, level, bits, scales, wide)                                           \
-    INT_TILE(target, name, level, 5, bits, scales, wide)                                           \
-    INT_TILE(target, name, level, 6, bits, scales, wide)
-#define INT_TILE_NAMES_4(name, level)                                                              \
-    name##_##level##_1, name##_##level##_2, name##_##level##_3, name##_##level##_4
-#define INT_TILE_NAMES_6(name, level)                                                              \
-    INT_TILE_NAMES_4(name, level), name##_##level##_5, name##_##level##_6
-#define INT_TILES(name, bits, scales, wide)                                                        \
-    INT_TILES_4(TARGET_AVX2, name, avx2, bits, scales, wide)                                       \
-    INT_TILES_4(TARGET_AVX512, name, avx512, bits, scales, wide)                                   \
-    INT_TILES_6(TARGET_AVX512VNNI, name, avx512vnni, bits, scales, wide)                           \
-    static const struct int_tiles name##_tiles = {                                                 \
-        {[CPU_AVX2] = {INT_TILE_NAMES_4(name, avx2)},                                              \
-         [CPU_AVX512] = {INT_TILE_NAMES_4(name, avx512)},                                          \
-         [CPU_AVX512VNNI] = {INT_TILE_NAMES_6(name, avx512vnni)}}};
+#define INT_TILES_6(target, name, level, scales, most, planes)                                     \
+    INT_TILE(target, name, level, 8, 0, scales, most, planes, 1)                                   \
+    INT_TILE(target, name, level, 8, 0, scales, most, planes, 2)                                   \
+    INT_TILE(target, name, level, 8, 0, scales, most, planes, 3)                                   \
+    INT_TILE(target, name, level, 8, 0, scales, most, planes, 4)                                   \
+    INT_TILE(target, name, level, 8, 0, scales, most, planes, 5)                                   \
+    INT_TILE(target, name, level, 8, 0, scales, most, planes, 6)
+#define INT_LEVEL(target, name, level, scales, most)                                               \
+    INT_TILES_6(target, name, level, scales, most, 1)                                              \
+    INT_TILES_6(target, name, level, scales, most, 2)
+#define INT_NAMES(name, level, planes)                                                             \
+    {                                                                                              \
+        name##_##level##_##planes##_1, name##_##level##_##planes##_2,                              \
+            name##_##level##_##planes##_3, name##_##level##_##planes##_4,                          \
+            name##_##level##_##planes##_5, name##_##level##_##planes##_6                           \
+    }
+#define INT_LEVEL_NAMES(name, level)                                                               \
+    {                                                                                              \
+        INT_NAMES(name, level, 1), INT_NAMES(name, level, 2)                                       \
+    }
 
-/* A format's vector variants. */
-#define INT_VARIANTS(bits, ZERO, scales)                                                           \
-    INT_TILES(direct, bits, scales, (bits) == 8)                                                   \
-    static void run_direct(enum cpu_level level, const uint8_t *w, const struct planes *x,         \
-                           uint32_t row, uint32_t n_rows, float *acc)                              \
+/* <name>_tiles of decoded blocks whose codes, where there are no byte dot products, are `most`. */
+#define INT_TILES(name, scales, most)                                                              \
+    INT_LEVEL(TARGET_AVX2, name, avx2, scales, most)                                               \
+    INT_LEVEL(TARGET_AVX512, name, avx512, scales, most)                                           \
+    INT_LEVEL(TARGET_AVX512VNNI, name, avx512vnni, scales, most)                                   \
+    static const struct int_tiles name##_tiles = {                                                 \
+        {[CPU_AVX2] = INT_LEVEL_NAMES(name, avx2),                                                 \
+         [CPU_AVX512] = INT_LEVEL_NAMES(name, avx512),                                             \
+         [CPU_AVX512VNNI] = INT_LEVEL_NAMES(name, avx512vnni)}};
+
+/* A format's vector variants: few rows read the panel itself. */
+#define INT_DIRECT(target, level, bits, zero, scales, planes, mt)                                  \
+    INT_TILE(target, direct, level, bits, zero, scales, (1 << (bits)) - 1, planes, mt)
+#define INT_DIRECT_1(target, level, bits, zero, scales)                                            \
+    INT_DIRECT(target, level, bits, zero, scales, 1, 1)                                            \
+    INT_DIRECT(target, level, bits, zero, scales, 2, 1)
+#define INT_DIRECT_6(target, level, bits, zero, scales, planes)                                    \
+    INT_DIRECT(target, level, bits, zero, scales, planes, 1)                                       \
+    INT_DIRECT(target, level, bits, zero, scales, planes, 2)                                       \
+    INT_DIRECT(target, level, bits, zero, scales, planes, 3)                                       \
+    INT_DIRECT(target, level, bits, zero, scales, planes, 4)                                       \
+    INT_DIRECT(target, level, bits, zero, scales, planes, 5)                                       \
+    INT_DIRECT(target, level, bits, zero, scales, planes, 6)
+#define INT_DECODE(target, level, bits, zero, scales)                                              \
+    target static void decode_to_##level(const uint8_t *w, uint32_t begin, uint32_t n,             \
+                                         struct int_decoded *out)                                  \
     {                                                                                              \
-        struct int_product job = {w, 0, x->n_blocks, int_shift(ZERO), x, row, n_rows, acc};        \
-        int_run_tiles(&direct_tiles, level, job);                                                  \
-    }                                                                                              \
-    TARGET_AVX2 static void decode_256(const uint8_t *w, uint32_t begin, uint32_t n,               \
-                                       struct int_block *out)                                      \
-    {                                                                                              \
-        decode_avx2(w, bits, scales, begin, n, out);                                               \
-    }                                                                                              \
-    TARGET_AVX512 static void decode_512(const uint8_t *w, uint32_t begin, uint32_t n,             \
-                                         struct int_block *out)                                    \
-    {                                                                                              \
-        decode_avx512(w, bits, scales, begin, n, out);                                             \
+        decode_##level(w, bits, zero, scales, begin, n, out);                                      \
     }
+#define INT_VARIANTS(bits, zero, scales)                                                           \
+    INT_DIRECT_1(TARGET_AVX2, avx2, bits, zero, scales)                                            \
+    INT_DIRECT_1(TARGET_AVX512, avx512, bits, zero, scales)                                        \
+    INT_DIRECT_6(TARGET_AVX512VNNI, avx512vnni, bits, zero, scales, 1)                             \
+    INT_DIRECT_6(TARGET_AVX512VNNI, avx512vnni, bits, zero, scales, 2)                             \
+    INT_DECODE(TARGET_AVX2, avx2, bits, zero, scales)                                              \
+    INT_DECODE(TARGET_AVX512, avx512, bits, zero, scales)                                          \
+    INT_DECODE(TARGET_AVX512VNNI, avx512vnni, bits, zero, scales)                                  \
+    static const struct int_tiles direct = {                                                       \
+        {[CPU_AVX2] = {{direct_avx2_1_1}, {direct_avx2_2_1}},                                      \
+         [CPU_AVX512] = {{direct_avx512_1_1}, {direct_avx512_2_1}},                                \
+         [CPU_AVX512VNNI] = INT_LEVEL_NAMES(direct, avx512vnni)}};
 #define INT_SLOTS                                                                                  \
-    .direct = run_direct, .decode = {decode_scalar, decode_256, decode_512, decode_512}
+    .direct = &direct,                                                                             \
+    .decode = {decode_scalar, decode_to_avx2, decode_to_avx512, decode_to_avx512vnni}
 
 #else
 #define INT_VARIANTS(bits, ZERO, scales)
@@ -171,7 +138,8 @@ static inline void int_run_tiles(const struct int_tiles *tiles, enum cpu_level l
     {                                                                                              \
         int_unpack(&format, w, row, n_in, out);                                                    \
     }                                                                                              \
-    static void decode_scalar(const uint8_t *w, uint32_t begin, uint32_t n, struct int_block *out) \
+    static void decode_scalar(const uint8_t *w, uint32_t begin, uint32_t n,                        \
+                              struct int_decoded *out)                                             \
     {                                                                                              \
         int_decode_scalar(&format, w, begin, n, out);                                              \
     }                                                                                              \

@@ -12,18 +12,12 @@
 #define STEPS_8  127.0F
 #define STEPS_16 32639.0F
 
-static size_t whole(size_t n) { return (n + 63) / 64 * 64; }
-
-struct planes planes_layout(uint32_t n_in, uint32_t n_planes, uint8_t *rows)
+struct planes planes_layout(uint32_t n_rows, uint32_t n_in, uint32_t n_planes, uint8_t *rows)
 {
-    struct planes p = {.rows = rows, .n_planes = n_planes};
+    struct planes p = {.rows = rows, .n_rows = n_rows, .n_planes = n_planes};
+    p.n_tiles = n_rows / PLANES_TILE + (n_rows % PLANES_TILE != 0);
     p.n_blocks = n_in / PLANES_BLOCK + (n_in % PLANES_BLOCK != 0);
-    size_t n = p.n_blocks;
-    p.scale_at = n * PLANES_BLOCK * n_planes;
-    p.sum_at = p.scale_at + n * sizeof(float);
-    p.minus_at = p.sum_at + n * sizeof(float);
-    p.halves_at = p.minus_at + n * n_planes * sizeof(int32_t);
-    p.row_bytes = whole(p.halves_at + n * n_planes * 2 * sizeof(int32_t));
+    p.row_bytes = planes_record(1, n_planes).n_bytes * p.n_blocks;
     return p;
 }
 
@@ -50,9 +44,9 @@ static inline int32_t rounded(float v)
     return bits - 0x4b400000;
 }
 
-/* The codes of one block, and minus their sums over 16, for each plane. */
+/* The codes of one block, and their sums over 16. */
 static void codes_of(const float *x, float inverse, const int n_planes, int8_t *high, int8_t *low,
-                     int32_t minus[2][2])
+                     int32_t sum[2])
 {
     int32_t q[PLANES_BLOCK], h[PLANES_BLOCK], l[PLANES_BLOCK];
     for (int i = 0; i < PLANES_BLOCK; i++)
@@ -61,14 +55,10 @@ static void codes_of(const float *x, float inverse, const int n_planes, int8_t *
         h[i] = n_planes == 1 ? q[i] : (q[i] + 128) >> 8;
         l[i] = q[i] - 256 * h[i];
     }
-    for (int half = 0; half < 2; half++) {
-        int32_t sum_h = 0, sum_l = 0;
-        for (int i = 16 * half; i < 16 * half + 16; i++) {
-            sum_h -= h[i];
-            sum_l -= l[i];
-        }
-        minus[0][half] = sum_h;
-        minus[1][half] = sum_l;
+    sum[0] = sum[1] = 0;
+    for (int i = 0; i < 16; i++) {
+        sum[0] += q[i];
+        sum[1] += q[i + 16];
     }
     for (int i = 0; i < PLANES_BLOCK; i++)
         high[i] = (int8_t)h[i];
@@ -95,35 +85,57 @@ static inline struct block_scale scale_of(uint32_t most, float steps, const floa
     return (struct block_scale){top / steps, steps / top};
 }
 
-/* What stands beside the codes of block b. */
-static inline void put_sums(const struct planes *p, uint8_t *record, uint32_t b, float scale,
-                            const int n_planes, int32_t minus[2][2])
+/* Where one row of a block is written. */
+struct place {
+    uint8_t *record; /* of its tile */
+    size_t mt, t;    /* rows in the tile, this row */
+    int8_t *high, *low;
+};
+
+/* What stands beside the codes. */
+static inline void put_sums(const struct place *to, float scale, const int n_planes,
+                            const int32_t sum[2])
 {
-    int32_t sum = 0;
-    for (int plane = 0; plane < n_planes; plane++) {
-        size_t at = (size_t)plane * p->n_blocks + b;
-        int32_t both = minus[plane][0] + minus[plane][1];
-        memcpy(record + p->halves_at + at * 2 * sizeof(int32_t), minus[plane], sizeof(minus[0]));
-        memcpy(record + p->minus_at + at * sizeof(int32_t), &both, sizeof(both));
-        sum -= plane + 1 < n_planes ? 256 * both : both;
-    }
-    float product = scale * (float)sum;
-    memcpy(record + p->scale_at + b * sizeof(float), &scale, sizeof(scale));
-    memcpy(record + p->sum_at + b * sizeof(float), &product, sizeof(product));
+    struct planes_record r = planes_record(to->mt, (size_t)n_planes);
+    const int32_t magic = n_planes == 1 ? PLANES_MAGIC : 0;
+    const int32_t start = magic - 128 * (sum[0] + sum[1]);
+    const int32_t halves[2] = {magic - 128 * sum[0], magic - 128 * sum[1]};
+    const float product = scale * (float)(sum[0] + sum[1]);
+    uint8_t *at = to->record + to->t * 4;
+    memcpy(at + r.scale, &scale, sizeof(scale));
+    memcpy(at + r.sum, &product, sizeof(product));
+    memcpy(at + r.start, &start, sizeof(start));
+    memcpy(at + r.halves, &halves[0], sizeof(start));
+    memcpy(at + r.halves + 4 * to->mt, &halves[1], sizeof(start));
 }
 
-static void block_scalar(const struct planes *p, uint8_t *record, uint32_t b, const float *x)
+/* n blocks of x to the records from `to` on, in one body for each level and number of planes. */
+#define ROW_LOOP(block, n_planes)                                                                  \
+    for (; n--; x += PLANES_BLOCK) {                                                               \
+        to.high = (int8_t *)to.record + PLANES_BLOCK * to.t;                                       \
+        to.low = to.high + PLANES_BLOCK * to.mt;                                                   \
+        block(&to, n_planes, x);                                                                   \
+        to.record += planes_record(to.mt, n_planes).n_bytes;                                       \
+    }
+
+static inline void block_scalar(const struct place *to, const int n_planes, const float *x)
 {
-    int8_t *high = (int8_t *)record + (size_t)b * PLANES_BLOCK;
-    int32_t minus[2][2];
-    const int n_planes = (int)p->n_planes;
+    int32_t sum[2];
     struct block_scale s = scale_of(greatest(x), n_planes == 1 ? STEPS_8 : STEPS_16, &x);
-    codes_of(x, s.inverse, n_planes, high, high + (size_t)p->n_blocks * PLANES_BLOCK, minus);
-    put_sums(p, record, b, s.scale, n_planes, minus);
+    codes_of(x, s.inverse, n_planes, to->high, to->low, sum);
+    put_sums(to, s.scale, n_planes, sum);
+}
+
+static void row_scalar(struct place to, int n_planes, const float *x, uint32_t n)
+{
+    if (n_planes == 1)
+        ROW_LOOP(block_scalar, 1)
+    else
+        ROW_LOOP(block_scalar, 2)
 }
 
 #if defined(__x86_64__)
-TARGET_AVX2 static uint32_t greatest_avx2(const float *x)
+SIMD_INLINE TARGET_AVX2 uint32_t greatest_avx2(const float *x)
 {
     const __m256i mask = _mm256_set1_epi32(0x7fffffff);
     __m256i most = _mm256_setzero_si256();
@@ -137,27 +149,27 @@ TARGET_AVX2 static uint32_t greatest_avx2(const float *x)
     return (uint32_t)_mm_cvtsi128_si32(m);
 }
 
-/* 32 integers that fit in bytes, and minus their sums over 16. */
-TARGET_AVX2 static void put_bytes(const __m256i q[4], int8_t *to, int32_t minus[2])
+/* 32 integers that fit in bytes. */
+SIMD_INLINE TARGET_AVX2 void put_bytes(const __m256i q[4], int8_t *to)
 {
     __m256i bytes =
         _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
     bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
     _mm256_storeu_si256((__m256i *)to, bytes);
-    __m256i fours =
-        _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes), _mm256_set1_epi16(-1));
-    fours = _mm256_hadd_epi32(fours, fours);
-    fours = _mm256_hadd_epi32(fours, fours);
-    minus[0] = _mm256_extract_epi32(fours, 0);
-    minus[1] = _mm256_extract_epi32(fours, 4);
 }
 
-TARGET_AVX2 static void block_avx2(const struct planes *p, uint8_t *record, uint32_t b,
-                                   const float *x)
+/* Sums of the first and the last 16 of 32 integers. */
+SIMD_INLINE TARGET_AVX2 void sums_of(const __m256i q[4], int32_t sum[2])
 {
-    int8_t *high = (int8_t *)record + (size_t)b * PLANES_BLOCK;
-    int32_t minus[2][2];
-    const int n_planes = (int)p->n_planes;
+    __m256i s = _mm256_hadd_epi32(_mm256_add_epi32(q[0], q[1]), _mm256_add_epi32(q[2], q[3]));
+    __m128i both = _mm_add_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
+    both = _mm_hadd_epi32(both, both);
+    _mm_storel_epi64((__m128i *)(void *)sum, both);
+}
+
+SIMD_INLINE TARGET_AVX2 void block_avx2(const struct place *to, const int n_planes, const float *x)
+{
+    int32_t sum[2];
     struct block_scale s = scale_of(greatest_avx2(x), n_planes == 1 ? STEPS_8 : STEPS_16, &x);
     const __m256 inverse = _mm256_set1_ps(s.inverse), magic = _mm256_set1_ps(0x1.8p23F);
     __m256i q[4], h[4];
@@ -166,34 +178,45 @@ TARGET_AVX2 static void block_avx2(const struct planes *p, uint8_t *record, uint
         q[i] = _mm256_sub_epi32(_mm256_castps_si256(v), _mm256_castps_si256(magic));
         h[i] = _mm256_srai_epi32(_mm256_add_epi32(q[i], _mm256_set1_epi32(128)), 8);
     }
+    sums_of(q, sum);
     if (n_planes == 1) {
-        put_bytes(q, high, minus[0]);
+        put_bytes(q, to->high);
     } else {
-        put_bytes(h, high, minus[0]);
+        put_bytes(h, to->high);
         for (int i = 0; i < 4; i++)
             q[i] = _mm256_sub_epi32(q[i], _mm256_slli_epi32(h[i], 8));
-        put_bytes(q, high + (size_t)p->n_blocks * PLANES_BLOCK, minus[1]);
+        put_bytes(q, to->low);
     }
-    put_sums(p, record, b, s.scale, n_planes, minus);
+    put_sums(to, s.scale, n_planes, sum);
+}
+
+TARGET_AVX2 static void row_avx2(struct place to, int n_planes, const float *x, uint32_t n)
+{
+    if (n_planes == 1)
+        ROW_LOOP(block_avx2, 1)
+    else
+        ROW_LOOP(block_avx2, 2)
 }
 #endif
 
-typedef void block_fn(const struct planes *p, uint8_t *record, uint32_t b, const float *x);
+typedef void row_fn(struct place to, int n_planes, const float *x, uint32_t n);
 
 void planes_quantise(const struct planes *p, uint32_t row, const float *x, uint32_t n_in)
 {
-    uint8_t *record = p->rows + row * p->row_bytes;
-    uint32_t n_whole = n_in / PLANES_BLOCK;
-    block_fn *block = block_scalar;
+    uint32_t tile = planes_tile_of(p, row), first = planes_tile(p, tile);
+    uint32_t n_whole = n_in / PLANES_BLOCK, rest = n_in % PLANES_BLOCK;
+    struct place to = {
+        .record = planes_at(p, tile), .mt = planes_tile(p, tile + 1) - first, .t = row - first};
+    row_fn *quantise = row_scalar;
 #if defined(__x86_64__)
     if (cpu_level() != CPU_SCALAR)
-        block = block_avx2;
+        quantise = row_avx2;
 #endif
-    for (uint32_t b = 0; b < n_whole; b++)
-        block(p, record, b, x + (size_t)b * PLANES_BLOCK);
-    if (n_whole < p->n_blocks) {
+    quantise(to, (int)p->n_planes, x, n_whole);
+    if (rest) {
         float last[PLANES_BLOCK] = {0};
-        memcpy(last, x + (size_t)n_whole * PLANES_BLOCK, n_in % PLANES_BLOCK * sizeof(float));
-        block(p, record, n_whole, last);
+        memcpy(last, x + (size_t)n_whole * PLANES_BLOCK, rest * sizeof(float));
+        to.record += n_whole * planes_record(to.mt, p->n_planes).n_bytes;
+        quantise(to, (int)p->n_planes, last, 1);
     }
 }

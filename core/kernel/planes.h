@@ -1,49 +1,71 @@
 /* [kernel] Quantised activations: rows of X as one or two planes of 8-bit integers with one scale
- * per 32 values of k: x = s q, or x = s (256 high + low). A row is one record in the caller's
- * buffer:
+ * per 32 values of k: x = s q, q = high or 256 high + low.
  *
- *   high [n_blocks, 32] int8, low (two planes), then per block: scale s, the float s * sum(q), and
- *   minus the integer sums of each plane over 32 and over 16 values, which start the accumulators
- *   of formats with a zero point: sum (w - z) q = -z sum q + sum w q.
+ * Rows are multiplied in tiles of up to PLANES_TILE rows, spread evenly, and lie in the order in
+ * which a tile reads them: for each tile, for each block of 32 values, one record of mt rows,
  *
- * A row's record depends on the row alone. ANY_THREAD: pure functions of pointers. */
+ *   high [mt, 32] int8, low [mt, 32] (two planes), then s [mt], the float s * sum(q) [mt], and as
+ *   integers the start [mt] of sums with a zero point of 128, -128 * sum(q), over 32 and, [2, mt],
+ *   over 16 values: sum (w - z) q = -z sum q + sum w q; smaller powers of two shift it.
+ *
+ * The starts of one plane are larger by PLANES_MAGIC, the bits of the float 1.5 * 2^23: added to
+ * an integer below 2^22 it makes the bits of the float 1.5 * 2^23 + that integer, so that a product
+ * with a scale, less the same product of 1.5 * 2^23, needs no conversion and is as exact.
+ *
+ * What is stored of a row depends on the row alone. ANY_THREAD: pure functions of pointers. */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
-enum { PLANES_BLOCK = 32 };
+enum { PLANES_BLOCK = 32, PLANES_TILE = 6, PLANES_MAGIC = 0x4b400000 };
+#define PLANES_MAGIC_FLOAT 0x1.8p23F
 
 struct planes {
-    uint8_t *rows; /* [n_rows, row_bytes], 64-byte aligned */
-    size_t row_bytes;
+    uint8_t *rows;
+    uint32_t n_rows, n_tiles;
     uint32_t n_blocks;
     uint32_t n_planes; /* 1 or 2 */
-    size_t scale_at;   /* float [n_blocks] */
-    size_t sum_at;     /* float [n_blocks]: s * sum(q) */
-    size_t minus_at;   /* int32 [n_planes, n_blocks]: -sum over 32 */
-    size_t halves_at;  /* int32 [n_planes, n_blocks, 2]: -sum over 16 */
+    size_t row_bytes;
 };
 
-/* The layout of rows of n_in values (the last block is filled up with zeros). */
-struct planes planes_layout(uint32_t n_in, uint32_t n_planes, uint8_t *rows);
+/* Offsets in a record of mt rows. */
+struct planes_record {
+    size_t scale;  /* float [mt] */
+    size_t sum;    /* float [mt]: s * sum(q) */
+    size_t start;  /* int32 [mt] */
+    size_t halves; /* int32 [2, mt] */
+    size_t n_bytes;
+};
 
-/* Quantises row x [n_in] into its record. A row with a value that is not finite becomes NaN. */
+static inline struct planes_record planes_record(size_t mt, size_t n_planes)
+{
+    struct planes_record r = {.scale = n_planes * PLANES_BLOCK * mt};
+    r.sum = r.scale + 4 * mt;
+    r.start = r.sum + 4 * mt;
+    r.halves = r.start + 4 * mt;
+    r.n_bytes = r.halves + 8 * mt;
+    return r;
+}
+
+/* The layout of n_rows rows of n_in values (the last block is filled up with zeros). */
+struct planes planes_layout(uint32_t n_rows, uint32_t n_in, uint32_t n_planes, uint8_t *rows);
+
+static inline size_t planes_bytes(const struct planes *p) { return p->row_bytes * p->n_rows; }
+
+/* Quantises row x [n_in] into its place. A row with a value that is not finite becomes NaN. */
 void planes_quantise(const struct planes *p, uint32_t row, const float *x, uint32_t n_in);
 
-static inline const uint8_t *planes_row(const struct planes *p, uint32_t row)
+/* Tile i has rows [planes_tile(p, i), planes_tile(p, i + 1)); its records are at planes_at. */
+static inline uint32_t planes_tile(const struct planes *p, uint32_t i)
 {
-    return p->rows + row * p->row_bytes;
+    return (uint32_t)((uint64_t)p->n_rows * i / p->n_tiles);
 }
-static inline const int8_t *planes_codes(const struct planes *p, uint32_t row, uint32_t plane)
+static inline uint32_t planes_tile_of(const struct planes *p, uint32_t row)
 {
-    return (const int8_t *)planes_row(p, row) + (size_t)plane * p->n_blocks * PLANES_BLOCK;
+    return (uint32_t)((((uint64_t)row + 1) * p->n_tiles - 1) / p->n_rows);
 }
-static inline const float *planes_scales(const struct planes *p, uint32_t row)
+static inline uint8_t *planes_at(const struct planes *p, uint32_t tile)
 {
-    return (const float *)(const void *)(planes_row(p, row) + p->scale_at);
-}
-static inline const float *planes_sums(const struct planes *p, uint32_t row)
-{
-    return (const float *)(const void *)(planes_row(p, row) + p->sum_at);
+    return p->rows + planes_tile(p, tile) * p->row_bytes;
 }

@@ -201,9 +201,9 @@ void checkpoint_close(struct checkpoint *c)
     free(c);
 }
 
-void checkpoint_done(const struct checkpoint *c, const struct tensor *t)
+void checkpoint_done(const struct checkpoint *c, const uint8_t *data, size_t n)
 {
-    file_map_done(&c->map, (size_t)(t->data - c->map.bytes), t->n_bytes);
+    file_map_done(&c->map, (size_t)(data - c->map.bytes), n);
 }
 
 const char *checkpoint_path(const struct checkpoint *c) { return c->path; }

@@ -46,8 +46,8 @@ struct tensor {
 struct checkpoint *checkpoint_open(const char *path, struct error *err);
 void checkpoint_close(struct checkpoint *c); /* NULL is fine */
 
-/* The mapping of t will not be read again: lets its pages go. */
-void checkpoint_done(const struct checkpoint *c, const struct tensor *t);
+/* n bytes of a tensor's data will not be read again: lets their pages go. */
+void checkpoint_done(const struct checkpoint *c, const uint8_t *data, size_t n);
 
 const char *checkpoint_path(const struct checkpoint *c);   /* of the file itself */
 const char *checkpoint_format(const struct checkpoint *c); /* "GGUF v3" */

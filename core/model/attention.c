@@ -13,7 +13,6 @@
 #include "core/kernel/ops.h"
 #include "core/model/stages.h"
 
-#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -37,13 +36,16 @@ static const float *v_of(const struct step *s, uint32_t r, uint32_t kv_head)
     return q_of(s, r, s->m->h.n_heads + s->m->h.n_kv_heads + kv_head);
 }
 
-/* out = factor * in, turned by row r's position where the model does that. */
-static void turn(const struct step *s, uint32_t r, const float *in, float factor, float *out)
+/* out = factor * in, n heads of row r, turned by its position where the model does that. */
+static void turn(const struct step *s, uint32_t r, const float *in, float factor, float *out,
+                 uint32_t n)
 {
     const struct hparams *h = &s->m->h;
-    ops_scale(in, factor, out, h->head_dim);
     if (h->arch->pos == POS_ROPE_ADJACENT)
-        ops_rope_pairs(out, s->a->turn + (size_t)r * h->rope_dims, h->rope_dims / 2);
+        ops_rope_pairs(in, factor, s->a->turn + (size_t)r * h->rope_dims, h->rope_dims / 2, out, n,
+                       h->head_dim);
+    else
+        ops_scale(in, factor, out, (size_t)n * h->head_dim);
 }
 
 /* Writes k and v of one row and KV head to where its position lies: K in column t, V in row t. */
@@ -55,7 +57,7 @@ static void store(const struct step *s, uint32_t layer, uint32_t r, uint32_t kv_
     uint8_t *page_k = kv_page_k(s->kv, page, layer, kv_head);
     uint8_t *page_v = kv_page_v(s->kv, page, layer, kv_head);
     float *k = s->scratch->q; /* not needed yet */
-    turn(s, r, k_of(s, r, kv_head), 1, k);
+    turn(s, r, k_of(s, r, kv_head), 1, k, 1);
     if (s->kv->geometry.type == KV_F32) {
         for (uint32_t d = 0; d < dim; d++)
             ((float *)(void *)page_k)[(size_t)d * tokens + t] = k[d];
@@ -86,10 +88,9 @@ static struct attention queries(const struct step *s, const struct unit *u, uint
     const struct hparams *h = &s->m->h;
     const struct scratch *c = s->scratch;
     uint32_t group = group_of(h), n = 0;
-    for (uint32_t r = u->row; r < u->row + u->n_rows; r++)
-        for (uint32_t g = 0; g < group; g++, n++)
-            turn(s, r, q_of(s, r, kv_head * group + g), 1 / sqrtf((float)h->head_dim),
-                 c->q + (size_t)n * h->head_dim);
+    for (uint32_t r = u->row; r < u->row + u->n_rows; r++, n += group)
+        turn(s, r, q_of(s, r, kv_head * group), 1 / sqrtf((float)h->head_dim),
+             c->q + (size_t)n * h->head_dim, group);
     return (struct attention){
         .n_q = n,
         .head_dim = h->head_dim,
@@ -105,6 +106,31 @@ static struct attention queries(const struct step *s, const struct unit *u, uint
     };
 }
 
+static struct attention_page page_of(const struct step *s, const struct seq *seq, uint32_t page,
+                                     uint32_t next, uint32_t layer, uint32_t kv_head)
+{
+    uint32_t at = seq->pages[page], then = seq->pages[next];
+    return (struct attention_page){.k = kv_page_k(s->kv, at, layer, kv_head),
+                                   .v = kv_page_v(s->kv, at, layer, kv_head),
+                                   .next_k = kv_page_k(s->kv, then, layer, kv_head),
+                                   .next_v = kv_page_v(s->kv, then, layer, kv_head),
+                                   .half = s->kv->geometry.type == KV_F16};
+}
+
+/* Keys of a page that the unit's queries may see, from its first row's position; their sum. */
+static uint32_t count_keys(const struct unit *u, uint32_t group, uint32_t pos, uint32_t page,
+                           uint32_t tokens, uint32_t *n_keys)
+{
+    uint32_t seen = 0;
+    for (uint32_t r = 0; r < u->n_rows; r++) {
+        uint32_t left = pos + r + 1 - page * tokens, n = left < tokens ? left : tokens;
+        for (uint32_t g = 0; g < group; g++)
+            *n_keys++ = n;
+        seen += n;
+    }
+    return seen;
+}
+
 /* All queries of the unit over the pages of one split. */
 static void attend_split(const struct step *s, const struct unit *u, const struct attention *a,
                          uint32_t layer, uint32_t kv_head, uint32_t split)
@@ -115,17 +141,13 @@ static void attend_split(const struct step *s, const struct unit *u, const struc
     uint32_t end = page + s->m->plan.split_pages;
     attention_begin(a);
     for (; page < end && page <= last; page++) {
-        for (uint32_t q = 0; q < a->n_q; q++) {
-            uint32_t left = row->pos + q / group + 1 - page * tokens;
-            s->scratch->n_keys[q] = left < tokens ? left : tokens;
-            seen += s->scratch->n_keys[q];
-        }
-        uint32_t at = row->seq->pages[page];
-        attention_page(a, kv_page_k(s->kv, at, layer, kv_head),
-                       kv_page_v(s->kv, at, layer, kv_head), s->kv->geometry.type == KV_F16);
+        struct attention_page p =
+            page_of(s, row->seq, page, page < last ? page + 1 : page, layer, kv_head);
+        seen += count_keys(u, group, row->pos, page, tokens, s->scratch->n_keys);
+        attention_page(a, &p);
     }
     if (layer == 0 && kv_head == 0)
-        atomic_fetch_add_explicit(&s->m->scores, seen / group, memory_order_relaxed);
+        atomic_fetch_add_explicit(&s->m->scores, seen, memory_order_relaxed);
 }
 
 /* A split's sums, kept for join_parts. */
@@ -134,14 +156,13 @@ static void keep_part(const struct step *s, const struct unit *u, const struct a
 {
     const struct hparams *h = &s->m->h;
     const struct plan *p = &s->m->plan;
-    uint32_t group = group_of(h);
-    for (uint32_t q = 0; q < a->n_q; q++) {
-        size_t part = (size_t)p->part[u->row + q / group] + u->split_begin;
-        size_t at = part * h->n_heads + (size_t)kv_head * group + q % group;
-        p->part_ml[2 * at] = a->m[q];
-        p->part_ml[2 * at + 1] = a->l[q];
+    uint32_t group = group_of(h), q = 0;
+    for (uint32_t r = u->row; r < u->row + u->n_rows; r++, q += group) {
+        size_t at = ((size_t)p->part[r] + u->split_begin) * h->n_heads + (size_t)kv_head * group;
+        memcpy(p->part_m + at, a->m + q, group * sizeof(float));
+        memcpy(p->part_l + at, a->l + q, group * sizeof(float));
         memcpy(p->part_o + at * h->head_dim, a->o + (size_t)q * h->head_dim,
-               h->head_dim * sizeof(float));
+               (size_t)group * h->head_dim * sizeof(float));
     }
 }
 
@@ -151,22 +172,19 @@ static void attend_whole(const struct step *s, const struct unit *u, const struc
 {
     const struct hparams *h = &s->m->h;
     const struct scratch *c = s->scratch;
-    uint32_t group = group_of(h), dim = h->head_dim;
-    for (uint32_t q = 0; q < a->n_q; q++) {
-        c->all_m[q] = -FLT_MAX;
-        c->all_l[q] = 0;
-    }
-    memset(c->all_o, 0, (size_t)a->n_q * dim * sizeof(float));
-    for (uint32_t split = u->split_begin; split < u->split_end; split++) {
+    uint32_t group = group_of(h), dim = h->head_dim, q = 0;
+    struct attention all = *a; /* the first split is joined to nothing: it is the sum so far */
+    all.m = c->all_m;
+    all.l = c->all_l;
+    all.o = c->all_o;
+    attend_split(s, u, &all, layer, kv_head, u->split_begin);
+    for (uint32_t split = u->split_begin + 1; split < u->split_end; split++) {
         attend_split(s, u, a, layer, kv_head, split);
-        for (uint32_t q = 0; q < a->n_q; q++)
-            attention_join(&c->all_m[q], &c->all_l[q], c->all_o + (size_t)q * dim, a->m[q], a->l[q],
-                           a->o + (size_t)q * dim, dim);
+        attention_join(a->n_q, all.m, all.l, all.o, a->m, a->l, a->o, dim);
     }
-    for (uint32_t q = 0; q < a->n_q; q++) {
-        size_t head =
-            (size_t)(u->row + q / group) * h->n_heads + (size_t)kv_head * group + q % group;
-        attention_end(c->all_l[q], c->all_o + (size_t)q * dim, s->a->ctx + head * dim, dim);
+    for (uint32_t r = u->row; r < u->row + u->n_rows; r++, q += group) {
+        size_t head = (size_t)r * h->n_heads + (size_t)kv_head * group;
+        attention_end(group, all.l + q, all.o + (size_t)q * dim, s->a->ctx + head * dim, dim);
     }
 }
 
@@ -187,23 +205,25 @@ static void attend_unit(const struct step *s, const struct unit *u, uint32_t lay
     keep_part(s, u, &a, kv_head);
 }
 
-/* Parts of row r, in order, to ctx. */
-static void join_parts(const struct step *s, uint32_t r)
+/* Parts of row r and the heads of a group, in order, to ctx. */
+static void join_parts(const struct step *s, uint32_t r, uint32_t kv_head)
 {
     const struct hparams *h = &s->m->h;
     const struct plan *p = &s->m->plan;
+    const struct scratch *c = s->scratch;
     uint32_t n = s->batch->rows[r].pos / (s->kv->geometry.page_tokens * p->split_pages) + 1;
-    for (uint32_t head = 0; head < h->n_heads; head++) {
-        float m = -FLT_MAX, l = 0;
-        float *o = s->a->ctx + ((size_t)r * h->n_heads + head) * h->head_dim;
-        memset(o, 0, h->head_dim * sizeof(*o));
-        for (uint32_t i = 0; i < n; i++) {
-            size_t at = ((size_t)p->part[r] + i) * h->n_heads + head;
-            attention_join(&m, &l, o, p->part_ml[2 * at], p->part_ml[2 * at + 1],
-                           p->part_o + at * h->head_dim, h->head_dim);
-        }
-        attention_end(l, o, o, h->head_dim);
+    uint32_t group = group_of(h), dim = h->head_dim;
+    size_t head = (size_t)kv_head * group, at = (size_t)p->part[r] * h->n_heads + head;
+    float *o = s->a->ctx + ((size_t)r * h->n_heads + head) * dim;
+    memcpy(c->all_m, p->part_m + at, group * sizeof(float));
+    memcpy(c->all_l, p->part_l + at, group * sizeof(float));
+    memcpy(o, p->part_o + at * dim, (size_t)group * dim * sizeof(float));
+    for (uint32_t i = 1; i < n; i++) {
+        at += h->n_heads;
+        attention_join(group, c->all_m, c->all_l, o, p->part_m + at, p->part_l + at,
+                       p->part_o + at * dim, dim);
     }
+    attention_end(group, c->all_l, o, o, dim);
 }
 
 void attention_apply(const struct step *s, uint32_t layer)
@@ -213,10 +233,10 @@ void attention_apply(const struct step *s, uint32_t layer)
     if (p->store_first)
         store_all(s, layer);
     while ((i = atomic_fetch_add_explicit(&p->next[layer], 1, memory_order_relaxed)) < n)
-        attend_unit(s, &p->units[(n - 1 - i) / n_kv], layer, i % n_kv);
+        attend_unit(s, &p->units[p->n_units - 1 - i % p->n_units], layer, i / p->n_units);
     worker_barrier(s->worker);
     step_rows(s, s->batch->n_rows, &begin, &end);
     for (uint32_t r = begin; r < end; r++)
-        if (p->part[r] >= 0)
-            join_parts(s, r);
+        for (uint32_t kv_head = 0; p->part[r] >= 0 && kv_head < n_kv; kv_head++)
+            join_parts(s, r, kv_head);
 }

@@ -1,5 +1,6 @@
 /* [12 block] forward: a batch through all stages, and the plan and the room that they share. */
 #include "core/base/mem.h"
+#include "core/kernel/attention.h"
 #include "core/model/model.h"
 #include "core/model/stages.h"
 
@@ -10,7 +11,7 @@ enum {
     SOLO_ROWS = 4,      /* up to these a batch is run solo (stages.h) */
     SPLIT_TOKENS = 256, /* keys of a split, in whole pages: never by rows or workers */
     LEAST_SPLIT = 128,  /* what is left of that with any page size */
-    UNIT_QUERIES = 48,  /* rows of a unit times heads of a group, at least one row */
+    UNIT_QUERIES = 96,  /* rows of a unit times heads of a group, at least one row */
     MAX_PAGE_TOKENS = 256,
 };
 
@@ -65,14 +66,14 @@ static void layout_scratch(const struct model *m, struct scratch *c, uint8_t *ba
     c->q = take(base, used, n * dim, sizeof(float));
     c->o = take(base, used, n * dim, sizeof(float));
     c->all_o = take(base, used, n * dim, sizeof(float));
-    c->s = take(base, used, n * MAX_PAGE_TOKENS, sizeof(float));
+    c->s = take(base, used, (size_t)ATTENTION_BLOCK * MAX_PAGE_TOKENS, sizeof(float));
     c->m = take(base, used, n, sizeof(float));
     c->l = take(base, used, n, sizeof(float));
     c->decay = take(base, used, n, sizeof(float));
     c->all_m = take(base, used, n, sizeof(float));
     c->all_l = take(base, used, n, sizeof(float));
     c->n_keys = take(base, used, n, sizeof(uint32_t));
-    c->floats = take(base, used, dim * MAX_PAGE_TOKENS, sizeof(float));
+    c->floats = take(base, used, 2 * dim * MAX_PAGE_TOKENS, sizeof(float));
 }
 
 static void layout_plan(const struct model *m, struct plan *p, uint8_t *base, size_t *used)
@@ -84,7 +85,8 @@ static void layout_plan(const struct model *m, struct plan *p, uint8_t *base, si
     p->part = take(base, used, m->max_rows, sizeof(*p->part));
     p->wanted = take(base, used, m->max_rows, sizeof(*p->wanted));
     p->next = take(base, used, h->n_layers, sizeof(*p->next));
-    p->part_ml = take(base, used, (size_t)p->cap_parts * h->n_heads, 2 * sizeof(float));
+    p->part_m = take(base, used, (size_t)p->cap_parts * h->n_heads, sizeof(float));
+    p->part_l = take(base, used, (size_t)p->cap_parts * h->n_heads, sizeof(float));
     p->part_o = take(base, used, (size_t)p->cap_parts * h->n_heads * h->head_dim, sizeof(float));
 }
 

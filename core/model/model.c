@@ -31,7 +31,7 @@ void model_close(struct model *m)
 {
     if (!m)
         return;
-    weights_close(&m->w, &m->h);
+    weights_close(&m->w);
     model_buffers_close(m);
     free(m);
 }

@@ -59,8 +59,8 @@ struct weights {
     struct norm output_norm;
     struct stack head; /* [n_vocab, dim]; tied: embed's matrix with a bias of its own */
     bool tied;
-    float *vectors; /* all gains and biases */
-    size_t vectors_bytes;
+    uint8_t *memory; /* all panels, gains and biases */
+    size_t memory_bytes;
 };
 
 struct weights_options {
@@ -71,7 +71,7 @@ struct weights_options {
 
 int weights_open(struct weights *w, const struct checkpoint *c, const struct hparams *h,
                  const struct weights_options *options, struct error *err);
-void weights_close(struct weights *w, const struct hparams *h);
+void weights_close(struct weights *w);
 
 /* Bytes of all panels and vectors; 0 where the tensors do not fit the shapes (weights_open says
  * why). */
@@ -97,10 +97,10 @@ struct act {
 /* A worker's own room for one unit of attention (kernel/attention.h). */
 struct scratch {
     float *q, *o, *all_o;                 /* [queries, head_dim] */
-    float *s;                             /* [queries, page_tokens] */
+    float *s;                             /* [ATTENTION_BLOCK, page_tokens] */
     float *m, *l, *decay, *all_m, *all_l; /* [queries] */
     uint32_t *n_keys;                     /* [queries] */
-    float *floats;                        /* [page_tokens, head_dim] */
+    float *floats;                        /* [2, page_tokens, head_dim] */
 };
 
 /* Some rows of one timeline on one page, and a range of splits of their keys. */
@@ -117,7 +117,8 @@ struct plan {
     int64_t *part; /* [max_rows]: first of a row's parts, or -1: ctx is written at once */
     uint32_t n_parts, cap_parts;
     float *part_o;        /* [cap_parts, n_heads, head_dim] */
-    float *part_ml;       /* [cap_parts, n_heads, 2] */
+    float *part_m;        /* [cap_parts, n_heads] */
+    float *part_l;        /* [cap_parts, n_heads] */
     atomic_uint *next;    /* [n_layers]: units taken so far */
     uint32_t *wanted;     /* [max_rows]: rows whose logits are wanted */
     uint32_t split_pages; /* of a split: fixed by the page size */

@@ -35,8 +35,9 @@ struct item {
     const struct tensor *t;
     struct matrix *w;
     const float **vector; /* where w is NULL: who will point to it */
-    size_t offset;        /* of the vector in weights.vectors */
+    size_t offset;        /* of the vector, in floats behind the panels */
     uint32_t at;
+    uint32_t piece; /* first of its pieces among all */
 };
 
 struct room {
@@ -301,64 +302,83 @@ static int list_open(struct list *l, struct weights *w, const struct checkpoint 
 
 /* ---- room, and what fills it ---- */
 
+enum { PIECE_PANELS = 32 }; /* packed at a time: then their pages of the file are let go */
+
 struct filling {
     const struct list *l;
     const struct weights_options *options;
-    bool stopped; /* worker 0 writes between barriers */
+    float *vectors;
+    uint32_t n_pieces;
+    atomic_bool stopped;
 };
 
-static void fill_vector(const struct list *l, const struct item *i)
+static uint32_t pieces_of(const struct item *i)
 {
-    float *out = l->w->vectors + i->offset;
+    uint32_t rows = PIECE_PANELS * PANEL_ROWS, n = (uint32_t)i->t->dims[0];
+    return i->w ? n / rows + (n % rows != 0) : 1;
+}
+
+static void fill_vector(const struct filling *f, const struct item *i)
+{
+    float *out = f->vectors + i->offset;
     quant_table[i->t->type].dequant(out + i->at, i->t->data, i->t->dims[0]);
     *i->vector = out;
 }
 
-/* This worker's share of the rows, in whole panels. */
-static void fill_rows(const struct worker *worker, const struct item *i)
+static void fill_piece(const struct filling *f, const struct item *i, uint32_t piece)
 {
-    uint32_t n = (uint32_t)i->t->dims[0], begin, end;
+    uint32_t n = (uint32_t)i->t->dims[0], begin = piece * PIECE_PANELS * PANEL_ROWS;
+    uint32_t n_rows = n - begin < PIECE_PANELS * PANEL_ROWS ? n - begin : PIECE_PANELS * PANEL_ROWS;
     size_t row_bytes = i->t->n_bytes / n;
-    worker_slice(worker, n / PANEL_ROWS + (n % PANEL_ROWS != 0), &begin, &end);
-    begin *= PANEL_ROWS;
-    end = end * PANEL_ROWS < n ? end * PANEL_ROWS : n;
-    if (begin < end)
-        matrix_pack(i->w, i->t->type, i->t->data + begin * row_bytes, i->at + begin, end - begin);
+    if (!i->w) {
+        fill_vector(f, i);
+        return;
+    }
+    matrix_pack(i->w, i->t->type, i->t->data + begin * row_bytes, i->at + begin, n_rows);
+    checkpoint_done(f->l->c, i->t->data + begin * row_bytes, n_rows * row_bytes);
 }
 
 static void fill_worker(const struct worker *worker, void *arg)
 {
     struct filling *f = arg;
-    for (uint32_t i = 0; i < f->l->n_items; i++) {
-        const struct item *item = &f->l->items[i];
-        if (item->w)
-            fill_rows(worker, item);
-        else if (worker->id == 0)
-            fill_vector(f->l, item);
-        worker_barrier(worker);
-        if (worker->id == 0) {
-            checkpoint_done(f->l->c, item->t);
+    const struct item *items = f->l->items;
+    struct share share = share_begin(worker, f->n_pieces);
+    for (uint32_t begin, end; share_take(&share, &begin, &end);)
+        for (uint32_t i = 0; begin < end; begin++) {
+            while (begin >= items[i].piece + pieces_of(&items[i]))
+                i++;
+            fill_piece(f, &items[i], begin - items[i].piece);
             if (f->options->heartbeat)
                 atomic_fetch_add(f->options->heartbeat, 1);
-            f->stopped = f->options->stop && atomic_load(f->options->stop);
+            if (f->options->stop && atomic_load(f->options->stop)) {
+                atomic_store(&f->stopped, true);
+                return;
+            }
         }
-        worker_barrier(worker);
-        if (f->stopped)
-            return;
-    }
 }
 
-static int make_room(struct list *l, struct error *err)
+/* One block for all, on huge pages also where a matrix is small. */
+static int make_room(struct list *l, float **vectors, struct error *err)
 {
     struct weights *w = l->w;
-    for (uint32_t i = 0; i < l->n_rooms; i++)
-        if (matrix_open(l->rooms[i].w, l->rooms[i].type, l->rooms[i].n_out, l->rooms[i].n_in, err))
+    size_t n_panel_bytes = 0;
+    for (uint32_t i = 0; i < l->n_rooms; i++) {
+        const struct room *r = &l->rooms[i];
+        if (matrix_shape(r->w, r->type, r->n_out, r->n_in, err))
             return -1;
-    w->vectors_bytes = l->n_floats * sizeof(float);
-    w->vectors = mem_big_new(w->vectors_bytes, MEM_WEIGHTS);
-    return w->vectors ? 0
-                      : error_set(err, ERR_NO_MEMORY, "no memory for %zu bytes of norms and biases",
-                                  w->vectors_bytes);
+        n_panel_bytes += r->w->n_bytes;
+    }
+    w->memory_bytes = n_panel_bytes + l->n_floats * sizeof(float);
+    w->memory = mem_big_new(w->memory_bytes, MEM_WEIGHTS);
+    if (!w->memory)
+        return error_set(err, ERR_NO_MEMORY, "no memory for %zu bytes of weights", w->memory_bytes);
+    *vectors = (float *)(void *)(w->memory + n_panel_bytes);
+    uint8_t *at = w->memory;
+    for (uint32_t i = 0; i < l->n_rooms; i++) {
+        matrix_place(l->rooms[i].w, at, l->rooms[i].w->panel_bytes);
+        at += l->rooms[i].w->n_bytes;
+    }
+    return 0;
 }
 
 int weights_open(struct weights *w, const struct checkpoint *c, const struct hparams *h,
@@ -367,8 +387,10 @@ int weights_open(struct weights *w, const struct checkpoint *c, const struct hpa
     struct list l;
     struct filling f = {.l = &l, .options = options};
     int rc = -1;
-    if (list_open(&l, w, c, h, err) || make_room(&l, err))
+    if (list_open(&l, w, c, h, err) || make_room(&l, &f.vectors, err))
         goto out;
+    for (uint32_t i = 0; i < l.n_items; f.n_pieces += pieces_of(&l.items[i++]))
+        l.items[i].piece = f.n_pieces;
     workers_run(options->workers, fill_worker, &f);
     if (f.stopped) {
         error_set(err, ERR_DRAINING, "loading was stopped");
@@ -382,29 +404,13 @@ int weights_open(struct weights *w, const struct checkpoint *c, const struct hpa
 out:
     list_close(&l);
     if (rc)
-        weights_close(w, h);
+        weights_close(w);
     return rc;
 }
 
-static void stack_close(struct stack *s)
+void weights_close(struct weights *w)
 {
-    for (uint32_t i = 0; i < s->n; i++)
-        matrix_close(&s->w[i]);
-}
-
-void weights_close(struct weights *w, const struct hparams *h)
-{
-    for (uint32_t i = 0; w->layers && i < h->n_layers; i++) {
-        stack_close(&w->layers[i].qkv);
-        stack_close(&w->layers[i].out);
-        stack_close(&w->layers[i].up);
-        stack_close(&w->layers[i].down);
-    }
-    if (!w->tied)
-        stack_close(&w->head);
-    matrix_close(&w->embed);
-    matrix_close(&w->position);
-    mem_big_free(w->vectors, w->vectors_bytes, MEM_WEIGHTS);
+    mem_big_free(w->memory, w->memory_bytes, MEM_WEIGHTS);
     free(w->layers);
     *w = (struct weights){0};
 }

@@ -1,5 +1,13 @@
-/* [kernel] speed of one matrix product in one thread, each CPU level against scalar: one JSON line
- * per level and number of rows. bench_matmul [type [n_out n_in]], default q4_1 1536 576. */
+/* [kernel] speed of matrix products: one JSON line for each type, shape, number of planes, rows and
+ * CPU level, with the operations executed (two planes: twice as many) and the bytes of W read in a
+ * second, and the same for one row quantised. Medians of the threads' own time.
+ *
+ *   bench_matmul [--type q4_1,...] [--shape 1536x576,...] [--planes 1,2,0] [--rows 1,4,...]
+ *                [--level best | all | NAME] [--threads 1] [--set MB] [--repeats 5] [--ms 4]
+ *
+ * planes 0: float activations. set: as many copies of W, read in turn, as have that size: more than
+ * the caches hold and less measure the memory. A shape is columns x rows of W^T: n_out x n_in. */
+#include "core/base/workers.h"
 #include "core/kernel/cpu.h"
 #include "core/kernel/matmul.h"
 
@@ -7,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+enum { MOST = 64, SETS = 4096 };
 
 static uint32_t state = 1;
 static uint32_t next(void) { return state = state * 1664525 + 1013904223; }
@@ -25,10 +35,19 @@ static uint8_t *weights_new(const struct quant *q, size_t n_elems)
     return data;
 }
 
+struct options {
+    const char *types, *shapes, *planes, *rows, *level;
+    uint32_t threads, set_mb, repeats, ms;
+};
+
 struct job {
-    struct matrix w;
+    const struct options *o;
+    struct workers *pool;
+    struct matrix w[SETS];
+    uint32_t n_w;
     struct matmul_input in;
     float *y;
+    double ns[MOST]; /* of a pass, each worker */
 };
 
 /* The thread's own time: neighbours do not count. */
@@ -39,75 +58,193 @@ static uint64_t cpu_ns(void)
     return (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
 }
 
-static double giga_per_second(struct job *job)
+static void pass(const struct worker *worker, void *arg)
 {
-    struct worker one = {0, 1, NULL};
-    double ops = 2.0 * job->in.n_rows * job->w.n_out * job->w.n_in, best = 0;
-    for (int repeat = 0; repeat < 5; repeat++) {
+    struct job *job = arg;
+    uint64_t start = cpu_ns(), now;
+    uint32_t n = 0;
+    do {
+        for (uint32_t i = 0; i < job->n_w; i++)
+            matmul_run(&job->w[i], &job->in, NULL, job->y, job->w[i].n_out, worker);
+        n++;
+    } while ((now = cpu_ns()) - start < job->o->ms * 1000000ULL);
+    job->ns[worker->id] = (double)(now - start) / n;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+static double median(double *v, uint32_t n)
+{
+    qsort(v, n, sizeof(*v), by_size);
+    return v[n / 2];
+}
+
+/* Nanoseconds of a pass over all matrices, as if the threads' rates were added. */
+static double pass_ns(struct job *job)
+{
+    double ns[MOST];
+    for (uint32_t r = 0; r < job->o->repeats; r++) {
+        double rate = 0;
+        workers_run(job->pool, pass, job);
+        for (uint32_t i = 0; i < job->o->threads; i++)
+            rate += 1 / job->ns[i] / job->o->threads;
+        ns[r] = 1 / rate;
+    }
+    return median(ns, job->o->repeats);
+}
+
+static double quantise_ns(struct job *job)
+{
+    double ns[MOST];
+    for (uint32_t r = 0; r < job->o->repeats; r++) {
         uint64_t start = cpu_ns(), now;
         uint32_t n = 0;
         do {
             matmul_quantise(&job->in, 0, job->in.n_rows);
-            matmul_run(&job->w, &job->in, NULL, job->y, job->w.n_out, &one);
-            n++;
-        } while ((now = cpu_ns()) - start < 20000000);
-        double rate = ops * n / (double)(now - start);
-        best = rate > best ? rate : best;
+            n += job->in.n_rows;
+        } while ((now = cpu_ns()) - start < 1000000);
+        ns[r] = (double)(now - start) / n;
     }
-    return best;
+    return median(ns, job->o->repeats);
 }
 
 static void bench(struct job *job, const char *type)
 {
-    double scalar = 0;
+    static const uint32_t planes[] = {1, 2, 1};
+    const struct matrix *w = job->w;
     for (int level = 0; level <= (int)cpu_detect(); level++) {
+        const char *wanted = job->o->level;
+        if (!strcmp(wanted, "best")
+                ? level != (int)cpu_detect()
+                : strcmp(wanted, "all") && strcmp(wanted, cpu_level_name(level)))
+            continue;
         cpu_force(level);
-        double rate = giga_per_second(job);
-        scalar = level == CPU_SCALAR ? rate : scalar;
-        printf("{\"bench\":\"matmul\",\"type\":\"%s\",\"n_out\":%u,\"n_in\":%u,\"rows\":%u,"
-               "\"activations\":%d,\"level\":\"%s\",\"gop_s\":%.1f,\"gb_s\":%.1f,\"ratio\":%.1f}\n",
-               type, job->w.n_out, job->w.n_in, job->in.n_rows, (int)job->in.activations,
-               cpu_level_name(level), rate,
-               rate / (2.0 * job->in.n_rows * job->w.n_out * job->w.n_in) * (double)job->w.n_bytes,
-               rate / scalar);
+        double row_ns = quantise_ns(job), ns = pass_ns(job);
+        double ops = 2.0 * job->in.n_rows * w->n_out * w->n_in * planes[job->in.activations];
+        printf("{\"bench\":\"matmul\",\"type\":\"%s\",\"n_out\":%u,\"n_in\":%u,\"planes\":%u,"
+               "\"rows\":%u,\"level\":\"%s\",\"threads\":%u,\"set_mb\":%.0f,\"gop_s\":%.1f,"
+               "\"gb_s\":%.2f,\"us\":%.2f,\"quantise_ns\":%.0f}\n",
+               type, w->n_out, w->n_in,
+               job->in.activations == ACTIVATIONS_FLOAT ? 0 : planes[job->in.activations],
+               job->in.n_rows, cpu_level_name(level), job->o->threads,
+               (double)w->n_bytes * job->n_w * 1e-6, ops * job->n_w / ns,
+               (double)w->n_bytes * job->n_w / ns, ns / job->n_w * 1e-3, row_ns);
+        fflush(stdout);
     }
+}
+
+/* The next of a list of numbers, or 0 and *at NULL. */
+static uint32_t number(const char **at)
+{
+    char *end;
+    uint32_t n = (uint32_t)strtoul(*at, &end, 10);
+    *at = *end ? end + 1 : NULL;
+    return n;
+}
+
+static void bench_shape(struct job *job, int id, uint32_t n_out, uint32_t n_in)
+{
+    struct error err;
+    uint8_t *data = weights_new(&quant_table[id], (size_t)n_out * n_in);
+    uint32_t most = 1;
+    for (const char *at = job->o->rows; at;) {
+        uint32_t n = number(&at);
+        most = n > most ? n : most;
+    }
+    job->n_w = 0;
+    do {
+        struct matrix *w = &job->w[job->n_w++];
+        if (matrix_open(w, id, n_out, n_in, &err)) {
+            fprintf(stderr, "bench_matmul: %s\n", err.text);
+            exit(1);
+        }
+        if (job->n_w == 1)
+            matrix_pack(w, id, data, 0, n_out);
+        else
+            memcpy(w->panels, job->w[0].panels, w->n_bytes);
+    } while (job->n_w < SETS && job->n_w * job->w[0].n_bytes < job->o->set_mb * 1000000UL);
+    float *x = aligned_alloc(64, ((size_t)most * n_in * sizeof(float) + 63) / 64 * 64);
+    uint8_t *buffer = aligned_alloc(64, matmul_input_bytes(most, n_in, ACTIVATIONS_INT16) + 64);
+    job->y = aligned_alloc(64, ((size_t)most * n_out * sizeof(float) + 63) / 64 * 64);
+    for (size_t i = 0; i < (size_t)most * n_in; i++)
+        x[i] = (float)(int32_t)next() * 0x1p-31F;
+    for (const char *planes = job->o->planes; planes;) {
+        uint32_t n = number(&planes);
+        for (const char *rows = job->o->rows; rows;) {
+            job->in = (struct matmul_input){x, number(&rows), n_in,
+                                            n == 1   ? ACTIVATIONS_INT8
+                                            : n == 2 ? ACTIVATIONS_INT16
+                                                     : ACTIVATIONS_FLOAT,
+                                            buffer};
+            bench(job, quant_table[id].name);
+        }
+    }
+    for (uint32_t i = 0; i < job->n_w; i++)
+        matrix_close(&job->w[i]);
+    free(x);
+    free(job->y);
+    free(buffer);
+    free(data);
+}
+
+static bool listed(const char *list, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *at = list; (at = strstr(at, name)); at += n)
+        if ((at == list || at[-1] == ',') && (at[n] == ',' || !at[n]))
+            return true;
+    return false;
+}
+
+static struct options options_of(int argc, char **argv)
+{
+    struct options o = {"q4_1", "1536x576", "1,2,0", "1,2,4,8,16,128,512", "all", 1, 0, 5, 4};
+    const struct {
+        const char *name;
+        const char **text;
+        uint32_t *n;
+    } rows[] = {{"--type", &o.types, NULL},    {"--shape", &o.shapes, NULL},
+                {"--planes", &o.planes, NULL}, {"--rows", &o.rows, NULL},
+                {"--level", &o.level, NULL},   {"--threads", NULL, &o.threads},
+                {"--set", NULL, &o.set_mb},    {"--repeats", NULL, &o.repeats},
+                {"--ms", NULL, &o.ms}};
+    for (int i = 1; i < argc; i += 2) {
+        bool known = false;
+        for (size_t j = 0; j < sizeof(rows) / sizeof(*rows) && i + 1 < argc; j++)
+            if (!strcmp(argv[i], rows[j].name)) {
+                known = true;
+                if (rows[j].text)
+                    *rows[j].text = argv[i + 1];
+                else
+                    *rows[j].n = (uint32_t)strtoul(argv[i + 1], NULL, 10);
+            }
+        if (!known || o.threads < 1 || o.threads > MOST || o.repeats < 1 || o.repeats > MOST) {
+            fprintf(stderr, "bench_matmul: %s\n", argv[i]);
+            exit(1);
+        }
+    }
+    return o;
 }
 
 int main(int argc, char **argv)
 {
-    static const uint32_t rows[] = {1, 4, 8, 16, 128};
-    const char *type = argc > 1 ? argv[1] : "q4_1";
-    uint32_t n_out = argc > 3 ? (uint32_t)strtoul(argv[2], NULL, 10) : 1536;
-    uint32_t n_in = argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 10) : 576;
-    int id = 0;
-    while (id < QUANT_COUNT && strcmp(quant_table[id].name, type) != 0)
-        id++;
-    if (id == QUANT_COUNT) {
-        fprintf(stderr, "bench_matmul: unknown type %s\n", type);
-        return 1;
-    }
-    struct job job = {0};
+    static struct job job;
+    struct options o = options_of(argc, argv);
     struct error err;
-    if (matrix_open(&job.w, id, n_out, n_in, &err)) {
+    job.o = &o;
+    job.pool = workers_open(o.threads, &err);
+    if (!job.pool) {
         fprintf(stderr, "bench_matmul: %s\n", err.text);
         return 1;
     }
-    uint8_t *data = weights_new(&quant_table[id], (size_t)n_out * n_in);
-    matrix_pack(&job.w, id, data, 0, n_out);
-    free(data);
-    float *x = aligned_alloc(64, 128UL * n_in * sizeof(float));
-    job.y = aligned_alloc(64, 128UL * n_out * sizeof(float));
-    uint8_t *buffer = aligned_alloc(64, matmul_input_bytes(128, n_in, ACTIVATIONS_INT16));
-    for (size_t i = 0; i < 128UL * n_in; i++)
-        x[i] = (float)(int32_t)next() * 0x1p-31F;
-    for (int activations = ACTIVATIONS_INT8; activations <= ACTIVATIONS_FLOAT; activations++)
-        for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-            job.in = (struct matmul_input){x, rows[i], n_in, activations, buffer};
-            bench(&job, type);
+    for (int id = 0; id < QUANT_COUNT; id++)
+        for (const char *at = listed(o.types, quant_table[id].name) ? o.shapes : NULL; at;) {
+            uint32_t n_out = number(&at);
+            bench_shape(&job, id, n_out, at ? number(&at) : 0);
         }
-    matrix_close(&job.w);
-    free(x);
-    free(job.y);
-    free(buffer);
+    workers_close(job.pool);
     return 0;
 }

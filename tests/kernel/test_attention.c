@@ -96,8 +96,8 @@ static void pages_spoil(struct pages *p, uint32_t n_keys)
 static void attend(const struct pages *p, const float *q, const uint32_t *n_keys, uint32_t n_q,
                    float *out)
 {
-    static float s[MAX_Q * MAX_PAGE], m[MAX_Q], l[MAX_Q], decay[MAX_Q], o[MAX_Q * MAX_DIM];
-    static float floats[MAX_DIM * MAX_PAGE];
+    static float s[ATTENTION_BLOCK * MAX_PAGE], m[MAX_Q], l[MAX_Q], decay[MAX_Q];
+    static float o[MAX_Q * MAX_DIM], floats[2 * MAX_DIM * MAX_PAGE];
     uint32_t here[MAX_Q];
     struct attention a = {n_q, p->dim, p->page_tokens, q, here, s, m, l, decay, o, floats};
     attention_begin(&a);
@@ -107,13 +107,14 @@ static void attend(const struct pages *p, const float *q, const uint32_t *n_keys
             uint32_t left = n_keys[i] > before ? n_keys[i] - before : 0;
             here[i] = left < p->page_tokens ? left : p->page_tokens;
         }
-        attention_page(&a, p->raw_k[page], p->raw_v[page], p->half);
-        for (uint32_t i = 0; i < n_q; i++)
-            for (uint32_t t = here[i]; t < p->page_tokens; t++)
-                assert_true(s[i * p->page_tokens + t] == 0); /* exactly */
+        uint32_t next = page + 1 < N_PAGES ? page + 1 : page;
+        const struct attention_page at = {p->raw_k[page], p->raw_v[page], p->raw_k[next],
+                                          p->raw_v[next], p->half};
+        attention_page(&a, &at);
+        for (uint32_t t = here[n_q - 1]; t < p->page_tokens && n_q == 1; t++)
+            assert_true(s[t] == 0); /* exactly */
     }
-    for (uint32_t i = 0; i < n_q; i++)
-        attention_end(l[i], o + (size_t)i * p->dim, out + (size_t)i * p->dim, p->dim);
+    attention_end(n_q, l, o, out, p->dim);
 }
 
 /* The definition, in double. */
@@ -192,16 +193,16 @@ static void test_join(void **state)
         const float part_m[] = {-5, 3, 2.5f}, part_l[] = {1.5f, 1, 2};
         const float part_o[][3] = {{1, 2, 3}, {0.5f, 1, 0}, {-1, 0, 1}};
         double sum = 0, want[3] = {0};
-        attention_join(&m, &l, o, part_m[0], part_l[0], part_o[0], 3);
+        attention_join(1, &m, &l, o, part_m, part_l, part_o[0], 3);
         assert_true(m == -5 && l == 1.5f);
         assert_memory_equal(o, part_o[0], sizeof(o));
-        attention_join(&m, &l, o, part_m[1], part_l[1], part_o[1], 3);
-        attention_join(&m, &l, o, part_m[2], part_l[2], part_o[2], 3);
-        attention_end(l, o, out, 3);
+        attention_join(1, &m, &l, o, part_m + 1, part_l + 1, part_o[1], 3);
+        attention_join(1, &m, &l, o, part_m + 2, part_l + 2, part_o[2], 3);
+        attention_end(1, &l, o, out, 3);
         for (int i = 0; i < 3; i++) {
-            sum += part_l[i] * exp(part_m[i]);
+            sum += part_l[i] * exp2(part_m[i]);
             for (int d = 0; d < 3; d++)
-                want[d] += part_o[i][d] * exp(part_m[i]);
+                want[d] += part_o[i][d] * exp2(part_m[i]);
         }
         for (int d = 0; d < 3; d++)
             assert_true(fabs(out[d] - want[d] / sum) < 1e-6);

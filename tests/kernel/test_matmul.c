@@ -106,7 +106,7 @@ static float ref_int(const struct problem *p, const struct part *w, const int32_
             *exact += (code * w[i].scale + w[i].min) * x;
             *size += (fabs(code * w[i].scale) + fabs((double)w[i].min)) * fabs(x);
         }
-        acc = fused(w[k].scale * s, (float)sum, acc);
+        acc = fused(w[k].scale * (float)sum, s, acc);
         if (p->type == QUANT_q4_1 || p->type == QUANT_q5_1 || p->type == QUANT_q4_k)
             acc = fused(w[k].min, s * (float)sum_q, acc);
     }
@@ -369,6 +369,48 @@ static void test_slices(void **state)
     free(x);
 }
 
+/* Two matrices whose panels take turns in one block: each as if alone. */
+static void test_placed(void **state)
+{
+    enum { ROWS = 3, OUT = 70, IN = 256 };
+    static float x[ROWS * IN], alone[ROWS * OUT], y[ROWS * OUT];
+    struct problem p = {QUANT_q4_1, DATA_RANDOM, DATA_RANDOM, ACTIVATIONS_INT8, ROWS, OUT, IN};
+    uint8_t *buffer = aligned_alloc(64, matmul_input_bytes(ROWS, IN, p.activations)), *data[2];
+    struct matmul_input in = {x, ROWS, IN, p.activations, buffer};
+    struct matrix w, turns[2];
+    (void)state;
+    cpu_force(cpu_detect());
+    for (size_t i = 0; i < ROWS * IN; i++)
+        x[i] = random_float();
+    matmul_quantise(&in, 0, ROWS);
+    for (int i = 0; i < 2; i++) {
+        data[i] = data_weights(p.type, p.weights, OUT, IN);
+        assert_int_equal(matrix_shape(&turns[i], p.type, OUT, IN, NULL), 0);
+        assert_null(turns[i].panels);
+    }
+    size_t panel = turns[0].panel_bytes;
+    uint8_t *block = aligned_alloc(64, 2 * turns[0].n_bytes);
+    memset(block, 0, 2 * turns[0].n_bytes);
+    for (size_t i = 0; i < 2; i++) {
+        matrix_place(&turns[i], block + i * panel, 2 * panel);
+        matrix_pack(&turns[i], p.type, data[i], 0, OUT);
+    }
+    for (int i = 0; i < 2; i++) {
+        struct matmul_output out = {.y = alone, .stride = OUT};
+        pack(&w, &p, data[i]);
+        matmul_run_panels(&w, &in, &out, 0, 3, 0);
+        out.y = y;
+        matmul_run_panels(&turns[i], &in, &out, 0, 3, 0);
+        assert_memory_equal(y, alone, sizeof(y));
+        matrix_close(&turns[i]); /* leaves the block */
+        assert_null(turns[i].panels);
+        matrix_close(&w);
+        free(data[i]);
+    }
+    free(block);
+    free(buffer);
+}
+
 /* Rows scaled by powers of two, which is exact, to the columns of panels 1 and 2. */
 static void check_scaled(const struct matrix *w, const struct matrix *pairs,
                          const struct matmul_input *in)
@@ -483,10 +525,10 @@ static void test_not_finite(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_edges),      cmocka_unit_test(test_long),
-        cmocka_unit_test(test_integers),   cmocka_unit_test(test_company),
-        cmocka_unit_test(test_slices),     cmocka_unit_test(test_stores),
-        cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_edges),    cmocka_unit_test(test_long),
+        cmocka_unit_test(test_integers), cmocka_unit_test(test_company),
+        cmocka_unit_test(test_slices),   cmocka_unit_test(test_stores),
+        cmocka_unit_test(test_placed),   cmocka_unit_test(test_not_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -176,19 +176,39 @@ static void test_exp(void **state)
     }
 }
 
+/* Two heads of n values and 3 behind the pairs; in place too. */
+static void check_rope(uint32_t n)
+{
+    enum { POS = 100000 };
+    double freq[MAX / 2];
+    float turn[MAX], x[2 * MAX], out[2 * MAX + GUARD];
+    uint32_t n_pairs = n / 2, dim = 2 * n_pairs + 3;
+    for (uint32_t i = 0; i < n_pairs; i++)
+        freq[i] = pow(0.5, i);
+    fill(x, 2 * dim, -3, 3);
+    memset(out, 0x55, sizeof(out));
+    ops_rope_turn(turn, POS, freq, n_pairs);
+    ops_rope_pairs(x, 0.37f, turn, n_pairs, out, 2, dim);
+    for (uint32_t h = 0; h < 2 * dim; h += dim) {
+        for (uint32_t i = 0; i < n_pairs; i++) {
+            double c = cos(POS * freq[i]), s = sin(POS * freq[i]);
+            double a = 0.37 * x[h + 2 * i], b = 0.37 * x[h + 2 * i + 1];
+            assert_close(out[h + 2 * i], a * c - b * s, 1e-6, 1e-6);
+            assert_close(out[h + 2 * i + 1], a * s + b * c, 1e-6, 1e-6);
+        }
+        for (uint32_t i = 2 * n_pairs; i < dim; i++)
+            assert_true(out[h + i] == x[h + i] * 0.37f);
+    }
+    for (uint32_t i = 2 * dim; i < 2 * dim + GUARD; i++)
+        assert_memory_equal(&out[i], "\x55\x55\x55\x55", 4);
+    ops_rope_pairs(x, 0.37f, turn, n_pairs, x, 2, dim);
+    assert_memory_equal(x, out, 2 * dim * sizeof(*x));
+}
+
 static void test_rope(void **state)
 {
     (void)state;
-    const double freq[] = {1, 0.01};
-    float turn[4], x[4] = {1, 2, -3, 0.5f}, before[4];
-    memcpy(before, x, sizeof(x));
-    ops_rope_turn(turn, 100000, freq, 2);
-    ops_rope_pairs(x, turn, 2);
-    for (int i = 0; i < 2; i++) {
-        double c = cos(100000 * freq[i]), s = sin(100000 * freq[i]);
-        assert_close(x[2 * i], before[2 * i] * c - before[2 * i + 1] * s, 1e-6, 1e-6);
-        assert_close(x[2 * i + 1], before[2 * i] * s + before[2 * i + 1] * c, 1e-6, 1e-6);
-    }
+    each(check_rope);
 }
 
 int main(void)

@@ -217,8 +217,9 @@ static void test_s_a_o(void **state)
             q[r * HEAD + d] = f.step.a->qkv[r * 3 * HEAD + d] / sqrtf(HEAD);
     const void *k = kv_page_k(f.kv, f.seq.pages[0], 0, 0);
     const void *v = kv_page_v(f.kv, f.seq.pages[0], 0, 0);
+    const struct attention_page page = {k, v, k, v, false};
     attention_begin(&a);
-    attention_scores(&a, k, false);
+    attention_scores(&a, &page);
     assert_rows(s, PAGE, S[0], N, "S");
     for (uint32_t r = 0; r < N; r++)
         n_keys[r] = r + 1;
@@ -231,9 +232,9 @@ static void test_s_a_o(void **state)
                 NEAR(s[r * PAGE + t] / l[r], A[r][t], "A");
         }
     }
-    attention_values(&a, v, false);
+    attention_values(&a, &page);
     for (int r = 0; r < N; r++) {
-        attention_end(l[r], o + r * HEAD, out, HEAD);
+        attention_end(1, l + r, o + r * HEAD, out, HEAD);
         for (int d = 0; d < HEAD; d++)
             NEAR(out[d], O[r][d], "O");
     }
