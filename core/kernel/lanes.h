@@ -225,7 +225,7 @@ LANES_AVX2 __m256 turned_avx2(__m256 a, __m256 turn)
     __m256 cross = _mm256_mul_ps(_mm256_permute_ps(a, 0xB1), _mm256_movehdup_ps(turn));
     return _mm256_addsub_ps(_mm256_mul_ps(a, _mm256_moveldup_ps(turn)), cross);
 }
-LANES_AVX2 void prefetch_avx2(const void *p) { _mm_prefetch(p, _MM_HINT_T0); }
+LANES_AVX2 void prefetch_avx2(const void *p) { _mm_prefetch(p, _MM_HINT_T1); }
 
 /* ---- AVX-512 (F, BW, DQ, VL): 16 floats ---- */
 
@@ -318,5 +318,5 @@ LANES_AVX512 __m512 turned_avx512(__m512 a, __m512 turn)
     __m512 cross = _mm512_mul_ps(_mm512_permute_ps(a, 0xB1), _mm512_movehdup_ps(turn));
     return _mm512_fmaddsub_ps(a, _mm512_moveldup_ps(turn), cross);
 }
-LANES_AVX512 void prefetch_avx512(const void *p) { _mm_prefetch(p, _MM_HINT_T0); }
+LANES_AVX512 void prefetch_avx512(const void *p) { _mm_prefetch(p, _MM_HINT_T1); }
 #endif

@@ -16,6 +16,8 @@
 #include <math.h>
 #include <string.h>
 
+static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
 static uint32_t group_of(const struct hparams *h) { return h->n_heads / h->n_kv_heads; }
 
 /* Row r's first value of q; k and v of a KV head. */
@@ -106,15 +108,38 @@ static struct attention queries(const struct step *s, const struct unit *u, uint
     };
 }
 
-static struct attention_page page_of(const struct step *s, const struct seq *seq, uint32_t page,
-                                     uint32_t next, uint32_t layer, uint32_t kv_head)
+/* Units of a layer go to whoever is free, from the last to the first, head by head. */
+struct taken {
+    const struct unit *u; /* NULL: no more */
+    uint32_t layer, kv_head;
+};
+
+static struct taken take(const struct step *s, uint32_t layer)
 {
-    uint32_t at = seq->pages[page], then = seq->pages[next];
-    return (struct attention_page){.k = kv_page_k(s->kv, at, layer, kv_head),
-                                   .v = kv_page_v(s->kv, at, layer, kv_head),
-                                   .next_k = kv_page_k(s->kv, then, layer, kv_head),
-                                   .next_v = kv_page_v(s->kv, then, layer, kv_head),
-                                   .half = s->kv->geometry.type == KV_F16};
+    const struct plan *p = &s->m->plan;
+    uint32_t i = atomic_fetch_add_explicit(&p->next[layer], 1, memory_order_relaxed);
+    if (i >= p->n_units * s->m->h.n_kv_heads)
+        return (struct taken){NULL, layer, 0};
+    return (struct taken){&p->units[p->n_units - 1 - i % p->n_units], layer, i / p->n_units};
+}
+
+static uint32_t first_page(const struct step *s, const struct unit *u)
+{
+    return s->batch->rows[u->row].seq->pages[u->split_begin * s->m->plan.split_pages];
+}
+
+/* A page for the kernel, and the one after it: of the next unit where it is this one's last. */
+static struct attention_page page_of(const struct step *s, const struct taken *t, uint32_t page,
+                                     const struct taken *after, uint32_t page_after)
+{
+    const struct kv_pool *kv = s->kv;
+    return (struct attention_page){
+        .k = kv_page_k(kv, page, t->layer, t->kv_head),
+        .v = kv_page_v(kv, page, t->layer, t->kv_head),
+        .next_k = kv_page_k(kv, page_after, after->layer, after->kv_head),
+        .next_v = kv_page_v(kv, page_after, after->layer, after->kv_head),
+        .half = kv->geometry.type == KV_F16,
+    };
 }
 
 /* Keys of a page that the unit's queries may see, from its first row's position; their sum. */
@@ -131,34 +156,45 @@ static uint32_t count_keys(const struct unit *u, uint32_t group, uint32_t pos, u
     return seen;
 }
 
-/* All queries of the unit over the pages of one split. */
-static void attend_split(const struct step *s, const struct unit *u, const struct attention *a,
-                         uint32_t layer, uint32_t kv_head, uint32_t split)
+/* All queries of the unit over the pages of one split. Before the last page of the unit the next
+ * unit is taken, so that its first page is on its way when this one ends. */
+static void attend_split(const struct step *s, const struct taken *t, const struct attention *a,
+                         uint32_t split, struct taken *next)
 {
+    const struct unit *u = t->u;
     const struct batch_row *row = &s->batch->rows[u->row];
+    const uint32_t *pages = row->seq->pages, split_pages = s->m->plan.split_pages;
     uint32_t tokens = a->page_tokens, group = group_of(&s->m->h), seen = 0;
-    uint32_t page = split * s->m->plan.split_pages, last = row->pos / tokens; /* of all its rows */
-    uint32_t end = page + s->m->plan.split_pages;
+    uint32_t last = least(u->split_end * split_pages - 1, row->pos / tokens); /* of all its rows */
+    uint32_t end = least((split + 1) * split_pages, last + 1);
     attention_begin(a);
-    for (; page < end && page <= last; page++) {
-        struct attention_page p =
-            page_of(s, row->seq, page, page < last ? page + 1 : page, layer, kv_head);
+    for (uint32_t page = split * split_pages; page < end; page++) {
+        const struct taken *after = t;
+        uint32_t page_after = pages[least(page + 1, last)];
+        if (page == last) {
+            *next = take(s, t->layer);
+            if (next->u) {
+                after = next;
+                page_after = first_page(s, next->u);
+            }
+        }
+        struct attention_page p = page_of(s, t, pages[page], after, page_after);
         seen += count_keys(u, group, row->pos, page, tokens, s->scratch->n_keys);
         attention_page(a, &p);
     }
-    if (layer == 0 && kv_head == 0)
+    if (t->layer == 0 && t->kv_head == 0)
         atomic_fetch_add_explicit(&s->m->scores, seen, memory_order_relaxed);
 }
 
 /* A split's sums, kept for join_parts. */
-static void keep_part(const struct step *s, const struct unit *u, const struct attention *a,
-                      uint32_t kv_head)
+static void keep_part(const struct step *s, const struct taken *t, const struct attention *a)
 {
     const struct hparams *h = &s->m->h;
     const struct plan *p = &s->m->plan;
+    const struct unit *u = t->u;
     uint32_t group = group_of(h), q = 0;
     for (uint32_t r = u->row; r < u->row + u->n_rows; r++, q += group) {
-        size_t at = ((size_t)p->part[r] + u->split_begin) * h->n_heads + (size_t)kv_head * group;
+        size_t at = ((size_t)p->part[r] + u->split_begin) * h->n_heads + (size_t)t->kv_head * group;
         memcpy(p->part_m + at, a->m + q, group * sizeof(float));
         memcpy(p->part_l + at, a->l + q, group * sizeof(float));
         memcpy(p->part_o + at * h->head_dim, a->o + (size_t)q * h->head_dim,
@@ -167,42 +203,46 @@ static void keep_part(const struct step *s, const struct unit *u, const struct a
 }
 
 /* All splits, one after the other, and the result to ctx. */
-static void attend_whole(const struct step *s, const struct unit *u, const struct attention *a,
-                         uint32_t layer, uint32_t kv_head)
+static void attend_whole(const struct step *s, const struct taken *t, const struct attention *a,
+                         struct taken *next)
 {
     const struct hparams *h = &s->m->h;
     const struct scratch *c = s->scratch;
+    const struct unit *u = t->u;
     uint32_t group = group_of(h), dim = h->head_dim, q = 0;
     struct attention all = *a; /* the first split is joined to nothing: it is the sum so far */
     all.m = c->all_m;
     all.l = c->all_l;
     all.o = c->all_o;
-    attend_split(s, u, &all, layer, kv_head, u->split_begin);
+    attend_split(s, t, &all, u->split_begin, next);
     for (uint32_t split = u->split_begin + 1; split < u->split_end; split++) {
-        attend_split(s, u, a, layer, kv_head, split);
+        attend_split(s, t, a, split, next);
         attention_join(a->n_q, all.m, all.l, all.o, a->m, a->l, a->o, dim);
     }
     for (uint32_t r = u->row; r < u->row + u->n_rows; r++, q += group) {
-        size_t head = (size_t)r * h->n_heads + (size_t)kv_head * group;
+        size_t head = (size_t)r * h->n_heads + (size_t)t->kv_head * group;
         attention_end(group, all.l + q, all.o + (size_t)q * dim, s->a->ctx + head * dim, dim);
     }
 }
 
-static void attend_unit(const struct step *s, const struct unit *u, uint32_t layer,
-                        uint32_t kv_head)
+/* Does what was taken and gives what is to be done next. */
+static struct taken attend_unit(const struct step *s, const struct taken *t)
 {
     const struct plan *p = &s->m->plan;
+    const struct unit *u = t->u;
+    struct taken next = {NULL, t->layer, 0};
     uint32_t tokens = s->kv->geometry.page_tokens * p->split_pages;
     uint32_t own = s->batch->rows[u->row].pos / tokens; /* the split with the row's own key */
     if (!p->store_first && own >= u->split_begin && own < u->split_end)
-        store(s, layer, u->row, kv_head);
-    struct attention a = queries(s, u, kv_head);
-    if (!u->parts) {
-        attend_whole(s, u, &a, layer, kv_head);
-        return;
+        store(s, t->layer, u->row, t->kv_head);
+    struct attention a = queries(s, u, t->kv_head);
+    if (u->parts) {
+        attend_split(s, t, &a, u->split_begin, &next);
+        keep_part(s, t, &a);
+    } else {
+        attend_whole(s, t, &a, &next);
     }
-    attend_split(s, u, &a, layer, kv_head, u->split_begin);
-    keep_part(s, u, &a, kv_head);
+    return next;
 }
 
 /* Parts of row r and the heads of a group, in order, to ctx. */
@@ -229,11 +269,11 @@ static void join_parts(const struct step *s, uint32_t r, uint32_t kv_head)
 void attention_apply(const struct step *s, uint32_t layer)
 {
     const struct plan *p = &s->m->plan;
-    uint32_t n_kv = s->m->h.n_kv_heads, n = p->n_units * n_kv, begin, end, i;
+    uint32_t n_kv = s->m->h.n_kv_heads, begin, end;
     if (p->store_first)
         store_all(s, layer);
-    while ((i = atomic_fetch_add_explicit(&p->next[layer], 1, memory_order_relaxed)) < n)
-        attend_unit(s, &p->units[p->n_units - 1 - i % p->n_units], layer, i / p->n_units);
+    for (struct taken t = take(s, layer); t.u;)
+        t = attend_unit(s, &t);
     worker_barrier(s->worker);
     step_rows(s, s->batch->n_rows, &begin, &end);
     for (uint32_t r = begin; r < end; r++)
