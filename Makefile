@@ -122,6 +122,7 @@ tsan:                                       ## every test under ThreadSanitizer
 bench-peers: all $(BENCH)                   ## beside llama.cpp and OpenVINO on the same models; MODELS=smollm2-q4_1,1b-q4_0 ARGS=
 	@sh config/fetch-model.sh > /dev/null
 	@BUILD=$(BUILD) python3 tests/bench/peers.py $(if $(MODELS),--models $(MODELS)) $(ARGS)
+	@$(if $(MODELS),,BUILD=$(BUILD) $${PEERS_VENV:-$(BUILD)/peers}/bin/python tests/bench/accuracy_peers.py)
 bench-curve: all $(BENCH)                   ## throughput and latency by number of clients: tests/bench/curve.svg
 	@sh config/fetch-model.sh > /dev/null
 	@BUILD=$(BUILD) python3 tests/bench/curve.py $(ARGS)

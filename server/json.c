@@ -64,10 +64,25 @@ void json_add_logprob(struct str *out, float v)
     str_addf(out, "%.9g", isfinite(v) ? (double)v : -9999.0);
 }
 
+/* As %u writes it, but a few times faster: it is in the way of every token. */
+static void add_uint(struct str *out, uint32_t v)
+{
+    char digits[10];
+    size_t at = sizeof(digits);
+    do {
+        digits[--at] = (char)('0' + v % 10);
+        v /= 10;
+    } while (v);
+    str_add(out, digits + at, sizeof(digits) - at);
+}
+
 void json_add_ids(struct str *out, const uint32_t *id, uint32_t n)
 {
     str_add(out, "[", 1);
-    for (uint32_t i = 0; i < n; i++)
-        str_addf(out, i ? ",%u" : "%u", id[i]);
+    for (uint32_t i = 0; i < n; i++) {
+        if (i)
+            str_add(out, ",", 1);
+        add_uint(out, id[i]);
+    }
     str_add(out, "]", 1);
 }

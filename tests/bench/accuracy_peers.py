@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""How far attend's and llama.cpp's logits are from those of exact activations, on one text: run by hand.
+"""How far attend's, llama.cpp's and OpenVINO's logits are from those of exact activations, on one text.
 
-    tests/bench/accuracy_peers.py [MODEL [TEXT]]        default: the default model, tests/bench/accuracy.txt
+    build/peers/bin/python tests/bench/accuracy_peers.py [MODEL [TEXT]]    default: the default model, tests/bench/accuracy.txt
 
-Needs `pip install llama-cpp-python`. The text is cut into windows of 512 tokens. The reference is attend with
+`make bench-peers` installs the peers and runs this. The text is cut into windows of 512 tokens. The reference is attend with
 `--activations float --kv-type f32`, which multiplies the file's weights exactly; every other way computes the same
 windows. Prints one JSON line for each: mean, 99th percentile and greatest KL(reference || it) over all positions,
 share of positions where the likeliest token is another one, perplexity, and mean KL relative to llama.cpp's.
@@ -15,8 +15,9 @@ import subprocess
 import sys
 import tempfile
 
-import llama_cpp
 import numpy
+
+import peers
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXE = os.environ.get("ATTEND", str(ROOT / "build/attend"))
@@ -43,10 +44,11 @@ def by_attend(ids, flags, folder):
     return logits
 
 
-def by_llama(llama, ids):
-    llama.reset()
-    llama.eval(ids)
-    return llama.scores[: len(ids)].copy()
+def by_peer(peer, ids, folder):
+    path = pathlib.Path(folder, "logits")
+    if not peer.ask({"logits": ids, "out": str(path)}):
+        sys.exit(f"{peer.name} has no logits of {MODEL}")
+    return numpy.fromfile(path, "<f4").reshape(len(ids), -1)
 
 
 def log_softmax(logits):
@@ -68,17 +70,20 @@ def compare(reference, logits, ids):
 
 def main():
     ids = tokens()
-    llama = llama_cpp.Llama(MODEL, n_ctx=WINDOW, n_batch=WINDOW, logits_all=True, verbose=False,
-                            flash_attn=bool(os.environ.get("FLASH")))
+    others = {"llama.cpp": [str(peers.HERE / "peer_llama.py"), peers.find_llama(os.environ.get("LLAMA_LIB")), MODEL, "2"],
+              "openvino": [str(peers.HERE / "peer_openvino.py"), MODEL, "2"]}
+    others = {name: peers.Peer(name, command) for name, command in others.items()}
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         for at in range(0, len(ids), WINDOW):
             window = ids[at : at + WINDOW]
             reference = by_attend(window, ["--activations", "float", "--kv-type", "f32"], folder)
-            for name in ["llama.cpp", *ATTEND]:
-                logits = by_llama(llama, window) if name not in ATTEND else by_attend(window, ATTEND[name], folder)
+            for name in [*others, *ATTEND]:
+                logits = by_attend(window, ATTEND[name], folder) if name in ATTEND else by_peer(others[name], window, folder)
                 for total, more in zip(found.setdefault(name, ([], [], [])), compare(reference, logits, window)):
                     total += more
+    for other in others.values():
+        other.close()
     peer = numpy.mean(found["llama.cpp"][0])
     for name, (kl, flips, loss) in found.items():
         print(json.dumps({"bench": "accuracy", "model": pathlib.Path(MODEL).name, "who": name, "tokens": len(ids),
@@ -88,4 +93,5 @@ def main():
                           "to_llama_cpp": round(float(numpy.mean(kl) / peer), 4)}), flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

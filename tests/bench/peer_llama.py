@@ -4,7 +4,8 @@
     tests/bench/peer_llama.py LIB MODEL THREADS     LIB: libllama.so, or the module of PyPI's xllamacpp
 
 Jobs come by stdin, a JSON object a line: {"context", "steps", "batch"}: `batch` sequences of `context` tokens each
-that are decoded for `steps`; 0 steps: the prompt itself, computed. The answer to each is a line {"tok_s"}.
+that are decoded for `steps`; 0 steps: the prompt itself, computed. The answer to each is a line {"tok_s"}. Or
+{"logits": [ids], "out": FILE}: the logits of all positions, float32 [n_ids, n_vocab], little endian.
 Only what has kept its place for years is touched: the first four fields of the context's parameters, and
 llama_batch; all else is as the library's defaults have it (memory-mapped, weights repacked, flash attention where
 it can, KV in f16)."""
@@ -146,6 +147,17 @@ class Llama:
         return time.monotonic() - begin
 
 
+    def logits(self, ids, path):
+        self.open(len(ids), 1)
+        self.forget()
+        with open(path, "wb") as out:
+            for at in range(0, len(ids), UBATCH):
+                part = ids[at:at + UBATCH]
+                self.step([(t, at + i, 0, True) for i, t in enumerate(part)])
+                for i in range(len(part)):
+                    out.write(ctypes.string_at(self.lib.llama_get_logits_ith(self.context, i), 4 * self.n_vocab))
+
+
 def main():
     path, model, threads = sys.argv[1], sys.argv[2], int(sys.argv[3])
     out = os.fdopen(os.dup(1), "w")
@@ -154,8 +166,10 @@ def main():
     info = engine.lib.llama_print_system_info().decode()
     print(json.dumps({"load_s": round(engine.load_s, 3), "info": info}), file=out, flush=True)
     for line in sys.stdin:
-        job = json.loads(line)
-        if job["steps"]:
+        job, tok_s = json.loads(line), None
+        if "logits" in job:
+            engine.logits(job["logits"], job["out"])
+        elif job["steps"]:
             tok_s = job["steps"] * job["batch"] / engine.decode(job["context"], job["steps"], job["batch"])
         else:
             tok_s = job["context"] / engine.prefill(job["context"])

@@ -87,16 +87,19 @@ class Peer:
         line = self.process.stdout.readline()
         return json.loads(line) if line else None
 
-    def measure(self, context, steps, batch):
-        """Tokens a second; None where it cannot."""
+    def ask(self, job):
+        """The answer to a job; None where it cannot."""
         if not self.hello:
             return None
         try:
-            self.process.stdin.write(json.dumps({"context": context, "steps": steps, "batch": batch}) + "\n")
+            self.process.stdin.write(json.dumps(job) + "\n")
             self.process.stdin.flush()
-            answer = self.read()
+            return self.read()
         except BrokenPipeError:
-            answer = None
+            return None
+
+    def measure(self, context, steps, batch):
+        answer = self.ask({"context": context, "steps": steps, "batch": batch})
         return answer and answer["tok_s"]
 
     def close(self):
@@ -127,7 +130,10 @@ class Server:
         command = [SERVE, "--json", "--dialect", self.dialect, "--seconds", str(seconds), "--seed", str(seed), *flags, self.url]
         busy = beside and subprocess.Popen([sys.executable, "-c", "while True: pass"])
         try:
-            return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+            run = subprocess.run(command, capture_output=True, text=True)
+            if run.returncode:
+                raise SystemExit(f"{' '.join(command)}: {run.stdout}{run.stderr}")
+            return json.loads(run.stdout)
         finally:
             if busy:
                 busy.kill()
@@ -226,9 +232,9 @@ def free_port():
         return s.getsockname()[1]
 
 
-def open_servers(model, args):
+def open_servers(model, args, servers):
     threads = str(args.threads)
-    servers = [Server("attend", "attend", [ATTEND, "serve", model, "--port", "0", "--threads", threads, "--log-level", "warn"])]
+    servers.append(Server("attend", "attend", [ATTEND, "serve", model, "--port", "0", "--threads", threads, "--log-level", "warn"]))
     if "llama.cpp" in args.peers and args.llama_server:
         port = free_port()
         command = [args.llama_server, "-m", model, "-t", threads, "-np", str(SLOTS), "-c", str(SLOTS * SLOT_TOKENS), "--port", str(port)]
@@ -236,7 +242,6 @@ def open_servers(model, args):
     elif "llama.cpp" in args.peers:
         command = [str(VENV / "bin/python"), str(HERE / "peer_llama_server.py"), model, threads, str(SLOTS), str(SLOT_TOKENS)]
         servers.append(Server("llama.cpp", "llama", command))
-    return servers
 
 
 def take_loads(servers, load, args):
@@ -252,21 +257,27 @@ def median_of(rows, *path):
     return statistics.median(value(r) for r in rows)
 
 
+def print_load(name, load, servers, rounds, out):
+    cells = []
+    for i, s in enumerate(servers):
+        rows = [r[i] for r in rounds]
+        out.write(json.dumps({"bench": "peers-http", "model": name, "load": load, "engine": s.name, "rounds": rows}) + "\n")
+        cells.append([median_of(rows, "tok_s"), median_of(rows, "ttft_ms", "p50"), median_of(rows, "itl_ms", "p50"),
+                      median_of(rows, "itl_ms", "p99"), max(r["itl_ms"]["max"] for r in rows)])
+    out.flush()
+    print(f"| {name} | {load} | " + " | ".join(" / ".join("%.4g" % c[k] for c in cells) for k in range(5)) + " |", flush=True)
+
+
 def run_servers(name, args, out):
-    servers = open_servers(find_model(name), args)
-    for load in args.loads:
-        rounds = take_loads(servers, load, args)
-        cells = []
-        for i, s in enumerate(servers):
-            rows = [r[i] for r in rounds]
-            out.write(json.dumps({"bench": "peers-http", "model": name, "load": load, "engine": s.name, "rounds": rows}) + "\n")
-            cells.append([median_of(rows, "tok_s"), median_of(rows, "ttft_ms", "p50"), median_of(rows, "itl_ms", "p50"),
-                          median_of(rows, "itl_ms", "p99"), max(r["itl_ms"]["max"] for r in rows)])
-        out.flush()
-        print(f"| {name} | {load} | " + " | ".join(" / ".join("%.4g" % c[k] for c in cells) for k in range(5)) + " |", flush=True)
-    print(f"| {name} | MB resident | " + " / ".join(str(s.resident_mb()) for s in servers) + " | | | | |")
-    for s in servers:
-        s.close()
+    servers = []
+    try:
+        open_servers(find_model(name), args, servers)
+        for load in args.loads:
+            print_load(name, load, servers, take_loads(servers, load, args), out)
+        print(f"| {name} | MB resident | " + " / ".join(str(s.resident_mb()) for s in servers) + " | | | | |")
+    finally:
+        for s in servers:
+            s.close()
 
 
 def read_arguments():

@@ -662,7 +662,7 @@ int main(int argc, char **argv)
         run_open(&r, &o, o.clients[i]);
         run_loop(&r);
         report(&r, i == 0);
-        failed |= r.n_failed > 0 || r.whole.n == 0;
+        failed |= r.n_failed > 0 || r.n_tokens == 0;
         run_close(&r);
     }
     for (uint32_t i = 0; i < o.question.n_prompts; i++)

@@ -231,6 +231,10 @@ static void test_json_strings(void **state)
     json_add_num(&out, NAN, 2);
     json_add_num(&out, INFINITY, 1);
     assert_string_equal(out.s, "0.000.0");
+    str_clear(&out);
+    json_add_ids(&out, (const uint32_t[]){0, 10, 49151, UINT32_MAX}, 4);
+    json_add_ids(&out, NULL, 0);
+    assert_string_equal(out.s, "[0,10,49151,4294967295][]");
     str_free(&out);
 }
 
