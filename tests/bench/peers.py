@@ -130,7 +130,7 @@ class Server:
         command = [SERVE, "--json", "--dialect", self.dialect, "--seconds", str(seconds), "--seed", str(seed), *flags, self.url]
         busy = beside and subprocess.Popen([sys.executable, "-c", "while True: pass"])
         try:
-            run = subprocess.run(command, capture_output=True, text=True)
+            run = subprocess.run(command, capture_output=True, text=True, timeout=300)
             if run.returncode:
                 raise SystemExit(f"{' '.join(command)}: {run.stdout}{run.stderr}")
             return json.loads(run.stdout)

@@ -27,7 +27,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { MAX_RUNS = 32, MAX_CLIENTS = 65536, REST_NS = 20000000 };
+enum { MAX_RUNS = 32, MAX_CLIENTS = 65536, REST_NS = 20000000, TICK_NS = 1000000000 };
 
 struct options {
     struct question question;
@@ -36,7 +36,7 @@ struct options {
     uint32_t clients[MAX_RUNS]; /* [n_runs]; open loop: connections at most */
     uint32_t n_runs;
     uint64_t seed, n_answers; /* 0: as many as come in `seconds` */
-    double rate, seconds, warm_up;
+    double rate, seconds, warm_up, timeout;
     double ttft_ms, itl_ms; /* what a good answer keeps; 0: anything */
     bool same, json;
 };
@@ -54,6 +54,7 @@ struct client {
     size_t sent;
     struct answer answer;
     uint64_t t_ask_ns, t_last_ns; /* of the question; of the last tokens */
+    uint64_t t_heard_ns;          /* when the server last did something */
     uint64_t t_rest_ns;           /* asks nothing before: it has just failed */
     double first_ms;              /* -1: no token yet */
     uint32_t n_tokens;
@@ -65,7 +66,7 @@ struct run {
     struct client *clients; /* [n_clients] */
     uint32_t n_clients;
     uint64_t n_asked; /* questions, since the run began */
-    uint64_t t_begin_ns, t_open_ns, t_close_ns;
+    uint64_t t_open_ns, t_close_ns, t_look_ns;
     uint64_t *
         waiting; /* open loop: when questions came for which no client was free, a ring [cap_waiting] */
     size_t n_waiting, head, cap_waiting;
@@ -167,7 +168,8 @@ static int call(struct run *r, struct client *c)
 {
     const struct addrinfo *a = r->o->address;
     int one = 1;
-    struct epoll_event e = {.events = EPOLLIN | EPOLLOUT | EPOLLET, .data = {.ptr = c}};
+    struct epoll_event e = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
+                            .data = {.ptr = c}};
     c->fresh = true;
     c->fd = socket(a->ai_family, a->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, a->ai_protocol);
     if (c->fd < 0)
@@ -205,6 +207,7 @@ static void ask(struct run *r, struct client *c, uint64_t t_ns)
     c->sent = 0;
     c->busy = true;
     c->t_ask_ns = t_ns;
+    c->t_heard_ns = clock_ns();
     c->first_ms = -1;
     c->n_tokens = 0;
     if (c->fd < 0 && call(r, c) < 0)
@@ -247,7 +250,8 @@ static void finish(struct run *r, struct client *c, uint64_t now)
     c->busy = c->fresh = false;
 }
 
-static void listen_to(struct run *r, struct client *c)
+/* ended: the other side sends nothing more, which no later edge would tell. */
+static void listen_to(struct run *r, struct client *c, bool ended)
 {
     static char bytes[1 << 16];
     while (c->busy || c->fd >= 0) {
@@ -274,7 +278,7 @@ static void listen_to(struct run *r, struct client *c)
         if (!c->busy)
             return;
         answer_take(&c->answer, bytes, n > 0 ? (size_t)n : 0);
-        uint64_t now = clock_ns();
+        uint64_t now = c->t_heard_ns = clock_ns();
         if (c->answer.failed) {
             fail(r, c, "the server answered with an error");
             return;
@@ -282,7 +286,7 @@ static void listen_to(struct run *r, struct client *c)
         count_tokens(r, c, now);
         if (c->answer.state == ANSWER_END)
             finish(r, c, now);
-        if (n < (ssize_t)sizeof(bytes)) /* what comes later raises an edge */
+        if (n < (ssize_t)sizeof(bytes) && !ended) /* what comes later raises an edge */
             return;
     }
 }
@@ -343,9 +347,23 @@ static struct timespec patience(const struct run *r, uint64_t now)
     if (r->o->rate > 0 && r->t_next_ns < until)
         until = r->t_next_ns;
     uint64_t left = until > now ? until - now : 0;
-    if (left > (r->rests ? REST_NS : 1000000000))
-        left = r->rests ? REST_NS : 1000000000;
+    if (left > (r->rests ? REST_NS : TICK_NS))
+        left = r->rests ? REST_NS : TICK_NS;
     return (struct timespec){(time_t)(left / 1000000000), (long)(left % 1000000000)};
+}
+
+/* Servers that say nothing for too long have failed. */
+static void lose_patience(struct run *r, uint64_t now)
+{
+    uint64_t most = (uint64_t)(r->o->timeout * 1e9);
+    if (now - r->t_look_ns < TICK_NS)
+        return;
+    r->t_look_ns = now;
+    for (uint32_t i = 0; i < r->n_clients; i++) {
+        struct client *c = &r->clients[i];
+        if (c->busy && now > c->t_heard_ns && now - c->t_heard_ns > most)
+            fail(r, c, "nothing was heard for too long");
+    }
 }
 
 static void run_loop(struct run *r)
@@ -353,7 +371,7 @@ static void run_loop(struct run *r)
     struct epoll_event events[256];
     uint32_t n_failures = 0;
     uint64_t now = clock_ns();
-    r->t_begin_ns = r->t_next_ns = now;
+    r->t_look_ns = r->t_next_ns = now;
     r->t_open_ns = now + (uint64_t)(r->o->warm_up * 1e9);
     while (turn_window(r, now)) {
         uint64_t failed = r->n_failed;
@@ -364,12 +382,14 @@ static void run_loop(struct run *r)
             struct client *c = events[i].data.ptr;
             if (c->fd >= 0 && events[i].events & EPOLLOUT)
                 speak(r, c);
-            if (c->fd >= 0 && events[i].events & ~(uint32_t)EPOLLOUT)
-                listen_to(r, c);
+            uint32_t heard = events[i].events & ~(uint32_t)EPOLLOUT;
+            if (c->fd >= 0 && heard)
+                listen_to(r, c, heard & ~(uint32_t)EPOLLIN);
         }
         if (r->n_failed > failed && ++n_failures > 1000)
             die(r->why);
         now = clock_ns();
+        lose_patience(r, now);
     }
 }
 
@@ -468,24 +488,26 @@ static void report(struct run *r, bool first)
 
 /* ---- options ---- */
 
-static const char usage[] = "serve [OPTIONS] http://HOST:PORT\n"
-                            "  --dialect attend|llama|openai  how the server is asked [attend]\n"
-                            "  --clients 1,8,16     a run for each, one after the other [1]; with "
-                            "--rate: connections at most\n"
-                            "  --rate R             open loop: questions a second, at random\n"
-                            "  --seconds S          of each run's window [10]\n"
-                            "  --requests N         or until so many answers\n"
-                            "  --warm-up S          seconds before the window opens [1]\n"
-                            "  --prompt-words N     prompts of random words [32]\n"
-                            "  --prompt-ids N       or of random token ids, below --vocab [30000]\n"
-                            "  --prompt-file FILE   or the lines of a file, in turn\n"
-                            "  --same               the same prompt always\n"
-                            "  --tokens N           of an answer [64]\n"
-                            "  --model NAME         for openai\n"
-                            "  --seed N             of prompts and arrivals [1]\n"
-                            "  --ttft-ms, --itl-ms  good answers: the first token in so many ms, "
-                            "later ones in so many in the mean\n"
-                            "  --json               a JSON object for each run, else a table\n";
+static const char usage[] =
+    "serve [OPTIONS] http://HOST:PORT\n"
+    "  --dialect attend|llama|openai  how the server is asked [attend]\n"
+    "  --clients 1,8,16     a run for each, one after the other [1]; with "
+    "--rate: connections at most\n"
+    "  --rate R             open loop: questions a second, at random\n"
+    "  --seconds S          of each run's window [10]\n"
+    "  --requests N         or until so many answers\n"
+    "  --warm-up S          seconds before the window opens [1]\n"
+    "  --prompt-words N     prompts of random words [32]\n"
+    "  --prompt-ids N       or of random token ids, below --vocab [30000]\n"
+    "  --prompt-file FILE   or the lines of a file, in turn\n"
+    "  --same               the same prompt always\n"
+    "  --tokens N           of an answer [64]\n"
+    "  --model NAME         for openai\n"
+    "  --seed N             of prompts and arrivals [1]\n"
+    "  --ttft-ms, --itl-ms  good answers: the first token in so many ms, "
+    "later ones in so many in the mean\n"
+    "  --timeout S          a server that says nothing for so long has failed [60]\n"
+    "  --json               a JSON object for each run, else a table\n";
 
 static void read_list(struct options *o, const char *text)
 {
@@ -554,6 +576,7 @@ enum {
     SEED,
     TTFT,
     ITL,
+    TIMEOUT,
     JSON,
     HELP
 };
@@ -614,6 +637,9 @@ static void read_option(struct options *o, int which, const char *value)
     case ITL:
         o->itl_ms = strtod(value, NULL);
         break;
+    case TIMEOUT:
+        o->timeout = strtod(value, NULL);
+        break;
     case JSON:
         o->json = true;
         break;
@@ -629,9 +655,9 @@ static void read_option(struct options *o, int which, const char *value)
 static void read_options(struct options *o, int argc, char **argv)
 {
     static const char *const names[] = {
-        "dialect",      "clients",    "rate",    "seconds",     "requests", "warm-up",
-        "prompt-words", "prompt-ids", "vocab",   "prompt-file", "same",     "tokens",
-        "model",        "seed",       "ttft-ms", "itl-ms",      "json",     "help"};
+        "dialect",    "clients", "rate",        "seconds", "requests", "warm-up", "prompt-words",
+        "prompt-ids", "vocab",   "prompt-file", "same",    "tokens",   "model",   "seed",
+        "ttft-ms",    "itl-ms",  "timeout",     "json",    "help"};
     struct option list[HELP + 2] = {0};
     for (int i = 0; i <= HELP; i++)
         list[i] = (struct option){

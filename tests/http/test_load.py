@@ -98,6 +98,12 @@ def test_no_server_is_a_failure():
     assert row["failed"] == 2 and "refused" in row["why"], row
 
 
+def test_a_server_that_falls_silent_is_a_failure():
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        [row] = serve(s.getsockname()[1], "--requests", 1, "--warm-up", 0, "--timeout", 0.1, status=1)
+    assert row["failed"] == 1 and "nothing was heard" in row["why"], row
+
+
 def test_closed_loop_on_attend():
     before = the().metrics()["attend_completion_tokens_total"]
     rows = serve(the().port, "--clients", "1,3", "--requests", 6, "--warm-up", 0, "--tokens", 8, "--prompt-words", 8)
