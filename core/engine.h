@@ -31,7 +31,7 @@ struct engine_options {
     uint32_t prefill_chunk; /* rows of prefill a step; 0 = by step_ms */
     uint32_t step_ms;
     uint64_t kv_memory;      /* bytes; 0 = what fits */
-    const char *kv_type;     /* "f16" | "f32" */
+    const char *kv_type;     /* "f16" | "f32" | "q8" */
     const char *activations; /* "int8" | "int16" | "float" */
     const char *blas;        /* "auto" | "off" */
     bool sessions_auto_create;

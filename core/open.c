@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const kv_words[] = {[KV_F16] = "f16", [KV_F32] = "f32"};
+static const char *const kv_words[] = {[KV_F16] = "f16", [KV_F32] = "f32", [KV_Q8] = "q8"};
 static const char *const activation_words[] = {
     [ACTIVATIONS_INT8] = "int8", [ACTIVATIONS_INT16] = "int16", [ACTIVATIONS_FLOAT] = "float"};
 static const char *const blas_words[] = {[BLAS_AUTO] = "auto", [BLAS_OFF] = "off"};
@@ -34,7 +34,7 @@ static int find_word(const char *setting, const char *word, const char *const *w
 
 int open_kv_type(const char *word, enum kv_type *type, struct error *err)
 {
-    int i = find_word("kv_type", word, kv_words, 2, err);
+    int i = find_word("kv_type", word, kv_words, KV_TYPES, err);
     *type = (enum kv_type)(i < 0 ? 0 : i);
     return i < 0 ? -1 : 0;
 }

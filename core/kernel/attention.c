@@ -3,6 +3,7 @@
 
 #include "core/kernel/cpu.h"
 #include "core/kernel/lanes.h"
+#include "core/kernel/ops.h"
 
 #include <float.h>
 #include <math.h>
@@ -10,12 +11,13 @@
 
 struct kernels {
     void (*scores)(const struct attention *, const struct attention_page *);
-    void (*weights)(const struct attention *);
+    void (*weights)(const struct attention *, const struct attention_page *);
     void (*values)(const struct attention *, const struct attention_page *);
     void (*page)(const struct attention *, const struct attention_page *);
     void (*join)(uint32_t, float *, float *, float *, const float *, const float *, const float *,
                  uint32_t);
     void (*end)(uint32_t, const float *, const float *, float *, uint32_t);
+    float (*encode)(const float *, int8_t *, uint32_t);
 };
 
 #if defined(__clang__)
@@ -113,7 +115,10 @@ void attention_scores(const struct attention *a, const struct attention_page *pa
     kernels()->scores(a, page);
 }
 
-void attention_weights(const struct attention *a) { kernels()->weights(a); }
+void attention_weights(const struct attention *a, const struct attention_page *page)
+{
+    kernels()->weights(a, page);
+}
 
 void attention_values(const struct attention *a, const struct attention_page *page)
 {
@@ -134,4 +139,51 @@ void attention_join(uint32_t n, float *m, float *l, float *o, const float *part_
 void attention_end(uint32_t n, const float *l, const float *o, float *out, uint32_t head_dim)
 {
     kernels()->end(n, l, o, out, head_dim);
+}
+
+/* A few values of a row at a time: K's lie in a column. */
+enum { SOME = 64 };
+
+static void store_f32(const float *k, const float *v, uint32_t t, float *page_k, float *page_v,
+                      uint32_t head_dim, uint32_t page_tokens)
+{
+    for (size_t d = 0; d < head_dim; d++)
+        page_k[d * page_tokens + t] = k[d];
+    memcpy(page_v + (size_t)t * head_dim, v, head_dim * sizeof(*v));
+}
+
+static void store_f16(const float *k, const float *v, uint32_t t, uint16_t *page_k,
+                      uint16_t *page_v, uint32_t head_dim, uint32_t page_tokens)
+{
+    uint16_t some[SOME];
+    for (size_t d = 0; d < head_dim; d++) {
+        if (d % SOME == 0)
+            ops_to_half(k + d, some, head_dim - d < SOME ? head_dim - d : SOME);
+        page_k[d * page_tokens + t] = some[d % SOME];
+    }
+    ops_to_half(v, page_v + (size_t)t * head_dim, head_dim);
+}
+
+/* Row t of V has room for K's codes on their way. */
+static void store_q8(const float *k, const float *v, uint32_t t, int8_t *page_k, int8_t *page_v,
+                     uint32_t head_dim, uint32_t page_tokens)
+{
+    size_t n = (size_t)head_dim * page_tokens;
+    int8_t *row = page_v + (size_t)t * head_dim;
+    float scale = kernels()->encode(k, row, head_dim);
+    for (size_t d = 0; d < head_dim; d++)
+        page_k[d * page_tokens + t] = row[d];
+    ((float *)(void *)(page_k + n))[t] = scale;
+    ((float *)(void *)(page_v + n))[t] = kernels()->encode(v, row, head_dim);
+}
+
+void attention_store(enum kv_type type, const float *k, const float *v, uint32_t t, void *page_k,
+                     void *page_v, uint32_t head_dim, uint32_t page_tokens)
+{
+    if (type == KV_F32)
+        store_f32(k, v, t, page_k, page_v, head_dim, page_tokens);
+    else if (type == KV_F16)
+        store_f16(k, v, t, page_k, page_v, head_dim, page_tokens);
+    else
+        store_q8(k, v, t, page_k, page_v, head_dim, page_tokens);
 }

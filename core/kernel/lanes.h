@@ -53,6 +53,8 @@ LANES_INLINE float halfn_scalar(const uint16_t *p, uint32_t n)
 {
     return n ? quant_half_to_float(*p) : 0;
 }
+LANES_INLINE float code_scalar(const int8_t *p) { return *p; } /* bytes as floats */
+LANES_INLINE float coden_scalar(const int8_t *p, uint32_t n) { return n ? *p : 0; }
 LANES_INLINE void store_scalar(float *p, float a) { *p = a; }
 LANES_INLINE void storen_scalar(float *p, float a, uint32_t n)
 {
@@ -64,6 +66,13 @@ LANES_INLINE void storehn_scalar(uint16_t *p, float a, uint32_t n)
 {
     if (n)
         *p = quant_float_to_half(a);
+}
+/* To the nearest whole number, ties to even; -127 .. 127. */
+LANES_INLINE void storecn_scalar(int8_t *p, float a, uint32_t n)
+{
+    const float round = 12582912.0f; /* 1.5 * 2^23: adding it leaves the nearest integer */
+    if (n)
+        *p = (int8_t)(a + round - round);
 }
 LANES_INLINE float set1_scalar(float a) { return a; }
 LANES_INLINE float add_scalar(float a, float b) { return a + b; }
@@ -150,6 +159,16 @@ LANES_AVX2 __m256 halfn_avx2(const uint16_t *p, uint32_t n)
     memcpy(whole, p, (n < 8 ? n : 8) * sizeof(*p));
     return half_avx2(whole);
 }
+LANES_AVX2 __m256 code_avx2(const int8_t *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+LANES_AVX2 __m256 coden_avx2(const int8_t *p, uint32_t n)
+{
+    int8_t whole[8] = {0};
+    memcpy(whole, p, n < 8 ? n : 8);
+    return code_avx2(whole);
+}
 LANES_AVX2 void store_avx2(float *p, __m256 a) { _mm256_storeu_ps(p, a); }
 LANES_AVX2 void storen_avx2(float *p, __m256 a, uint32_t n)
 {
@@ -164,6 +183,13 @@ LANES_AVX2 void storehn_avx2(uint16_t *p, __m256 a, uint32_t n)
     uint16_t whole[8];
     storeh_avx2(whole, a);
     memcpy(p, whole, (n < 8 ? n : 8) * sizeof(*p));
+}
+LANES_AVX2 void storecn_avx2(int8_t *p, __m256 a, uint32_t n)
+{
+    __m256i i = _mm256_cvtps_epi32(a);
+    __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(i), _mm256_extracti128_si256(i, 1));
+    int64_t whole = _mm_cvtsi128_si64(_mm_packs_epi16(words, words));
+    memcpy(p, &whole, n < 8 ? n : 8);
 }
 LANES_AVX2 __m256 set1_avx2(float a) { return _mm256_set1_ps(a); }
 LANES_AVX2 __m256 add_avx2(__m256 a, __m256 b) { return _mm256_add_ps(a, b); }
@@ -251,6 +277,15 @@ LANES_AVX512 __m512 halfn_avx512(const uint16_t *p, uint32_t n)
 {
     return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first_avx512(n), p));
 }
+LANES_AVX512 __m512 code_avx512(const int8_t *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+LANES_AVX512 __m512 coden_avx512(const int8_t *p, uint32_t n)
+{
+    __m128i whole = _mm_maskz_loadu_epi8(first_avx512(n), p);
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(whole));
+}
 LANES_AVX512 void store_avx512(float *p, __m512 a) { _mm512_storeu_ps(p, a); }
 LANES_AVX512 void storen_avx512(float *p, __m512 a, uint32_t n)
 {
@@ -263,6 +298,10 @@ LANES_AVX512 void storeh_avx512(uint16_t *p, __m512 a)
 LANES_AVX512 void storehn_avx512(uint16_t *p, __m512 a, uint32_t n)
 {
     _mm256_mask_storeu_epi16(p, first_avx512(n), _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
+}
+LANES_AVX512 void storecn_avx512(int8_t *p, __m512 a, uint32_t n)
+{
+    _mm_mask_storeu_epi8(p, first_avx512(n), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(a)));
 }
 LANES_AVX512 __m512 set1_avx512(float a) { return _mm512_set1_ps(a); }
 LANES_AVX512 __m512 add_avx512(__m512 a, __m512 b) { return _mm512_add_ps(a, b); }

@@ -51,11 +51,15 @@ static void free_page(struct kv_pool *pool, uint32_t page)
     pool->book->n_free++;
 }
 
-size_t kv_value_bytes(enum kv_type type) { return type == KV_F32 ? 4 : 2; }
+/* K, or V, of one position, layer and head. */
+static size_t row_bytes(const struct kv_geometry *g)
+{
+    return g->head_dim * kv_value_bytes(g->type) + kv_scale_bytes(g->type);
+}
 
 size_t kv_token_bytes(const struct kv_geometry *g)
 {
-    return (size_t)2 * g->n_layers * g->n_kv_heads * g->head_dim * kv_value_bytes(g->type);
+    return (size_t)2 * g->n_layers * g->n_kv_heads * row_bytes(g);
 }
 
 size_t kv_page_bytes(const struct kv_geometry *g) { return g->page_tokens * kv_token_bytes(g); }
@@ -97,7 +101,7 @@ struct kv_pool *kv_pool_open(const struct kv_geometry *g, uint32_t n_pages, stru
     pool->geometry = *g;
     pool->n_pages = n_pages;
     pool->page_bytes = kv_page_bytes(g);
-    pool->head_bytes = (size_t)g->head_dim * g->page_tokens * kv_value_bytes(g->type);
+    pool->head_bytes = g->page_tokens * row_bytes(g);
     pool->book = book_open(n_pages);
     if (!pool->book || !pool->book->n_refs || !pool->book->published || !pool->book->links)
         goto no_memory;
@@ -210,21 +214,29 @@ uint32_t kv_page_refs(const struct kv_pool *pool, uint32_t page)
     return pool->book->n_refs[page];
 }
 
-void kv_page_copy(struct kv_pool *pool, uint32_t to, uint32_t from, uint32_t n_tokens)
+/* The first n_tokens positions of one layer and head. */
+static void copy_head(const struct kv_pool *pool, uint8_t *to, uint8_t *from, uint32_t n_tokens)
 {
     const struct kv_geometry *g = &pool->geometry;
     size_t value = kv_value_bytes(g->type), row = g->page_tokens * value, n = n_tokens * value;
-    ASSERT(to != from && n_tokens <= g->page_tokens && pool->book->n_refs[to] == 1);
-    for (uint32_t layer = 0; layer < g->n_layers; layer++) {
-        for (uint32_t head = 0; head < g->n_kv_heads; head++) {
-            uint8_t *k_to = kv_page_k(pool, to, layer, head);
-            const uint8_t *k_from = kv_page_k(pool, from, layer, head);
-            for (uint32_t d = 0; d < g->head_dim; d++) /* K [head_dim][page_tokens] */
-                memcpy(k_to + d * row, k_from + d * row, n);
-            memcpy(kv_page_v(pool, to, layer, head), kv_page_v(pool, from, layer, head),
-                   n * g->head_dim);
-        }
+    uint8_t *v_to = to + pool->head_bytes, *v_from = from + pool->head_bytes;
+    for (uint32_t d = 0; d < g->head_dim; d++) /* K [head_dim][page_tokens] */
+        memcpy(to + d * row, from + d * row, n);
+    memcpy(v_to, v_from, n * g->head_dim);
+    if (kv_scale_bytes(g->type)) {
+        memcpy(kv_page_scales(pool, to), kv_page_scales(pool, from), n_tokens * sizeof(float));
+        memcpy(kv_page_scales(pool, v_to), kv_page_scales(pool, v_from), n_tokens * sizeof(float));
     }
+}
+
+void kv_page_copy(struct kv_pool *pool, uint32_t to, uint32_t from, uint32_t n_tokens)
+{
+    const struct kv_geometry *g = &pool->geometry;
+    ASSERT(to != from && n_tokens <= g->page_tokens && pool->book->n_refs[to] == 1);
+    for (uint32_t layer = 0; layer < g->n_layers; layer++)
+        for (uint32_t head = 0; head < g->n_kv_heads; head++)
+            copy_head(pool, kv_page_k(pool, to, layer, head), kv_page_k(pool, from, layer, head),
+                      n_tokens);
 }
 
 void kv_page_publish(struct kv_pool *pool, uint32_t page)

@@ -3,8 +3,10 @@
  *
  *   page = [n_layers][n_kv_heads] { K [head_dim][page_tokens], V [page_tokens][head_dim] }
  *
- * K lies transposed, so that the scores of a vector of positions need no sum across lanes.
- * Bytes a token: 2 x layers x kv heads x head size x bytes of a value (SmolLM2, F16: 23,040).
+ * K lies transposed, so that the scores of a vector of positions need no sum across lanes. With
+ * KV_Q8 the scales of its positions follow K, and V: float [page_tokens].
+ * Bytes a token: 2 x layers x kv heads x head size x bytes of a value (SmolLM2, F16: 23,040), and
+ * with KV_Q8 a scale of 4 bytes for each head size values (12,240).
  *
  * A page is free (nobody needs it), cached (nobody uses it, but prefix.c can find it; taken when no
  * free one is left, least recently used first) or used (n_refs > 0). Cached pages count as free for
@@ -13,12 +15,11 @@
 
 #include "core/base/error.h"
 #include "core/base/thread.h"
+#include "core/kernel/kv_type.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-enum kv_type { KV_F16, KV_F32 };
 
 struct kv_geometry {
     uint32_t n_layers, n_kv_heads, head_dim;
@@ -30,12 +31,12 @@ struct kv_pool {
     struct kv_geometry geometry;
     uint32_t n_pages;
     size_t page_bytes;
-    size_t head_bytes;    /* of K (and of V) of one layer and head: head_dim x page_tokens values */
+    size_t head_bytes;    /* of K (and of V) of one layer and head: head_dim x page_tokens values,
+                             and where they are codes page_tokens scales */
     uint8_t *memory;      /* [n_pages, page_bytes] */
     struct kv_book *book; /* pages.c's own: references, lists, reservations */
 };
 
-size_t kv_value_bytes(enum kv_type type);
 size_t kv_token_bytes(const struct kv_geometry *g); /* of all layers, K and V */
 size_t kv_page_bytes(const struct kv_geometry *g);
 
@@ -95,4 +96,12 @@ static inline uint8_t *kv_page_v(const struct kv_pool *pool, uint32_t page, uint
                                  uint32_t kv_head)
 {
     return kv_page_k(pool, page, layer, kv_head) + pool->head_bytes;
+}
+
+/* The scales of K or of V [page_tokens], or NULL where values are no codes. */
+static inline float *kv_page_scales(const struct kv_pool *pool, uint8_t *values)
+{
+    const struct kv_geometry *g = &pool->geometry;
+    size_t n = (size_t)g->head_dim * g->page_tokens * kv_value_bytes(g->type);
+    return kv_scale_bytes(g->type) ? (float *)(void *)(values + n) : NULL;
 }

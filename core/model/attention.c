@@ -60,17 +60,7 @@ static void store(const struct step *s, uint32_t layer, uint32_t r, uint32_t kv_
     uint8_t *page_v = kv_page_v(s->kv, page, layer, kv_head);
     float *k = s->scratch->q; /* not needed yet */
     turn(s, r, k_of(s, r, kv_head), 1, k, 1);
-    if (s->kv->geometry.type == KV_F32) {
-        for (uint32_t d = 0; d < dim; d++)
-            ((float *)(void *)page_k)[(size_t)d * tokens + t] = k[d];
-        memcpy(page_v + (size_t)t * dim * sizeof(float), v_of(s, r, kv_head), dim * sizeof(float));
-    } else {
-        uint16_t *half = (uint16_t *)(void *)s->scratch->floats;
-        ops_to_half(k, half, dim);
-        for (uint32_t d = 0; d < dim; d++)
-            ((uint16_t *)(void *)page_k)[(size_t)d * tokens + t] = half[d];
-        ops_to_half(v_of(s, r, kv_head), (uint16_t *)(void *)page_v + (size_t)t * dim, dim);
-    }
+    attention_store(s->kv->geometry.type, k, v_of(s, r, kv_head), t, page_k, page_v, dim, tokens);
 }
 
 /* The whole batch's keys and values, before anyone reads them. KV heads first, so that workers
@@ -133,12 +123,16 @@ static struct attention_page page_of(const struct step *s, const struct taken *t
                                      const struct taken *after, uint32_t page_after)
 {
     const struct kv_pool *kv = s->kv;
+    uint8_t *k = kv_page_k(kv, page, t->layer, t->kv_head);
+    uint8_t *v = kv_page_v(kv, page, t->layer, t->kv_head);
     return (struct attention_page){
-        .k = kv_page_k(kv, page, t->layer, t->kv_head),
-        .v = kv_page_v(kv, page, t->layer, t->kv_head),
+        .type = kv->geometry.type,
+        .k = k,
+        .v = v,
+        .k_scales = kv_page_scales(kv, k),
+        .v_scales = kv_page_scales(kv, v),
         .next_k = kv_page_k(kv, page_after, after->layer, after->kv_head),
         .next_v = kv_page_v(kv, page_after, after->layer, after->kv_head),
-        .half = kv->geometry.type == KV_F16,
     };
 }
 

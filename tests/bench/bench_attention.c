@@ -189,7 +189,7 @@ static void bench(struct bed *b, const struct shape *s, const char *type, const 
 
 int main(int argc, char **argv)
 {
-    static const char *const types[] = {[KV_F16] = "f16", [KV_F32] = "f32"};
+    static const char *const types[] = {[KV_F16] = "f16", [KV_F32] = "f32", [KV_Q8] = "q8"};
     static struct bed bed;
     struct error err = {0};
     if (cpu_init(&err))

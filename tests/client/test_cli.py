@@ -171,7 +171,7 @@ def test_usage_errors_are_exit_2():
         (["serve", "--prot", "1"], "unknown flag --prot, did you mean --port?"),
         (["--port", "99999"], "--port 99999: must be 0 to 65535"),
         (["--port"], "--port needs a value"),
-        (["--kv-type", "f61"], "--kv-type f61: must be one of f16, f32; did you mean f16?"),
+        (["--kv-type", "f61"], "--kv-type f61: must be one of f16, f32, q8; did you mean f16?"),
         (["--page-tokens", "40"], "--page-tokens 40: must be a multiple of 16"),
         (["run"], "usage: attend run MODEL"),
         (["run", "m", "p", "q"], 'one word too many: "q"'),

@@ -53,7 +53,7 @@ def check(name, model, *args):
 
 
 check("bits: default model, Q4_1", golden.ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf", 49152, 150)
-for kv in ("f16", "f32"):
+for kv in ("f16", "f32", "q8"):
     check(f"bits: Q8_0, KV {kv}", golden.HERE / "stories260K/model-q8_0.gguf", 512, 300, "--kv-type", kv)
 for activations, length in (("int8", 200), ("int16", 200), ("float", 48)):
     check(f"bits: Q4_K, activations {activations}", golden.HERE / "quant/Q4_K.gguf", 256, length, "--activations", activations)

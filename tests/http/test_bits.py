@@ -21,12 +21,12 @@ def spread(n_vocab, n, seed):
     return ids
 
 
-def same_in_any_company(model, n_vocab, n_prompt, n_tokens):
+def same_in_any_company(model, n_vocab, n_prompt, n_tokens, *flags):
     if not os.path.exists(model):
         raise Skip(f"{model} is not there")
     prompts = [spread(n_vocab, n_prompt + 7 * i, i) for i in range(17)]
     ask = {"max_tokens": n_tokens, "logprobs": 3, "ignore_eos": True, "seed": 4242, "temperature": 0.7}
-    with Daemon("--page-tokens", 16, model=model) as d:
+    with Daemon("--page-tokens", 16, *flags, model=model) as d:
         alone = [answer_of(d.generate(p, cache=False, **ask)) for p in prompts[:3]]
         cold = together(17, lambda i: answer_of(d.generate(prompts[i], **ask)), timeout=300)
         warm = together(17, lambda i: answer_of(d.generate(prompts[i], **ask)), timeout=300)
@@ -41,7 +41,7 @@ def same_in_any_company(model, n_vocab, n_prompt, n_tokens):
                 assert d.request("POST", "/sessions/s/fork", {"to": name}).status == 200
             for i, got in enumerate(together(company, lambda i: answer_of(d.generate(tail, session=names[i], **ask)))):
                 assert got == alone[0], f"continued session {i} of {company}: another answer than in one request"
-    with Daemon("--page-tokens", 16, "--threads", 1, "--prefill-chunk", 7, model=model) as d:
+    with Daemon("--page-tokens", 16, "--threads", 1, "--prefill-chunk", 7, *flags, model=model) as d:
         assert answer_of(d.generate(prompts[0], **ask)) == alone[0], "one thread, chunks of 7: another answer"
 
 
@@ -53,6 +53,10 @@ def test_default_model():
 
 def test_Q8_0():
     same_in_any_company(str(GOLDEN / "stories260K/model-q8_0.gguf"), 512, 90, 24)
+
+
+def test_cache_of_codes():
+    same_in_any_company(str(GOLDEN / "stories260K/model-q8_0.gguf"), 512, 90, 24, "--kv-type", "q8")
 
 
 def test_Q4_K():

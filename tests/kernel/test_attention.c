@@ -17,11 +17,10 @@ enum { MAX_DIM = 129, MAX_PAGE = 256, MAX_Q = 23, N_PAGES = 3 };
 
 /* N_PAGES pages of one head, as floats and as what the kernels read. */
 struct pages {
-    bool half;
+    enum kv_type type;
     uint32_t dim, page_tokens;
-    float *k[N_PAGES],
-        *v[N_PAGES]; /* K [dim][page_tokens], V [page_tokens][dim], rounded if half */
-    void *raw_k[N_PAGES], *raw_v[N_PAGES];
+    float *k[N_PAGES], *v[N_PAGES]; /* K [dim][page_tokens], V [page_tokens][dim], as rounded */
+    void *raw_k[N_PAGES], *raw_v[N_PAGES]; /* scales behind the codes */
 };
 
 static uint64_t seed = 7;
@@ -32,35 +31,62 @@ static float uniform(void)
     return (float)(seed >> 40) / (float)(1 << 23) - 1;
 }
 
-static void *block_of(const struct pages *p, float **floats)
+static void *checked(void *p)
 {
-    size_t n = (size_t)p->dim * p->page_tokens;
-    uint16_t *halves = malloc(n * sizeof(*halves));
-    *floats = malloc(n * sizeof(**floats));
-    assert_non_null(halves);
-    assert_non_null(*floats);
-    for (size_t i = 0; i < n; i++)
-        (*floats)[i] = 2 * uniform();
-    ops_to_half(*floats, halves, n);
-    if (p->half) {
-        ops_from_half(halves, *floats, n);
-        return halves;
-    }
-    free(halves);
-    void *copy = malloc(n * sizeof(float));
-    assert_non_null(copy);
-    memcpy(copy, *floats, n * sizeof(float));
-    return copy;
+    assert_non_null(p);
+    return p;
 }
 
-static void pages_open(struct pages *p, uint32_t dim, uint32_t page_tokens, bool half)
+static float *scales_of(const struct pages *p, void *raw)
 {
-    p->half = half;
-    p->dim = dim;
-    p->page_tokens = page_tokens;
+    return p->type == KV_Q8 ? (float *)(void *)((int8_t *)raw + (size_t)p->dim * p->page_tokens)
+                            : NULL;
+}
+
+/* What value i of K or V, of position t, is. */
+static float value_of(const struct pages *p, void *raw, size_t i, uint32_t t)
+{
+    float x;
+    if (p->type == KV_F32)
+        return ((float *)raw)[i];
+    if (p->type == KV_Q8)
+        return (float)((int8_t *)raw)[i] * scales_of(p, raw)[t];
+    ops_from_half((uint16_t *)raw + i, &x, 1);
+    return x;
+}
+
+/* Positions of one page, stored one by one; each with values of another size. */
+static void page_fill(struct pages *p, int page)
+{
+    float k[MAX_DIM], v[MAX_DIM];
+    for (uint32_t t = 0; t < p->page_tokens; t++) {
+        for (uint32_t d = 0; d < p->dim; d++) {
+            k[d] = 2 * uniform();
+            v[d] = uniform() * (float)(1 + t % 3);
+        }
+        attention_store(p->type, k, v, t, p->raw_k[page], p->raw_v[page], p->dim, p->page_tokens);
+        for (uint32_t d = 0; d < p->dim; d++) {
+            size_t at_k = (size_t)d * p->page_tokens + t, at_v = (size_t)t * p->dim + d;
+            p->k[page][at_k] = value_of(p, p->raw_k[page], at_k, t);
+            p->v[page][at_v] = value_of(p, p->raw_v[page], at_v, t);
+            /* halves: 11 bits; codes: half a step of 127 to the greatest, which is under 2 and 3 */
+            double off = p->type == KV_F32 ? 0 : p->type == KV_F16 ? 0.001 : 1.5 / 127 + 1e-6;
+            assert_true(fabs(p->k[page][at_k] - k[d]) <= off);
+            assert_true(fabs(p->v[page][at_v] - v[d]) <= off);
+        }
+    }
+}
+
+static void pages_open(struct pages *p, uint32_t dim, uint32_t page_tokens, enum kv_type type)
+{
+    size_t n = (size_t)dim * page_tokens;
+    *p = (struct pages){.type = type, .dim = dim, .page_tokens = page_tokens};
     for (int i = 0; i < N_PAGES; i++) {
-        p->raw_k[i] = block_of(p, &p->k[i]);
-        p->raw_v[i] = block_of(p, &p->v[i]);
+        p->raw_k[i] = checked(malloc(n * sizeof(float) + page_tokens * sizeof(float)));
+        p->raw_v[i] = checked(malloc(n * sizeof(float) + page_tokens * sizeof(float)));
+        p->k[i] = checked(malloc(n * sizeof(float)));
+        p->v[i] = checked(malloc(n * sizeof(float)));
+        page_fill(p, i);
     }
 }
 
@@ -74,20 +100,24 @@ static void pages_close(struct pages *p)
     }
 }
 
+static void spoil(const struct pages *p, void *raw, size_t i, uint32_t t)
+{
+    if (p->type == KV_F16)
+        ((uint16_t *)raw)[i] = 0x7E01;
+    else if (p->type == KV_F32)
+        ((float *)raw)[i] = -NAN;
+    else
+        scales_of(p, raw)[t] = NAN;
+}
+
 /* NaN in everything that positions from n_keys on hold. */
 static void pages_spoil(struct pages *p, uint32_t n_keys)
 {
     for (uint32_t pos = n_keys; pos < N_PAGES * p->page_tokens; pos++) {
         uint32_t page = pos / p->page_tokens, t = pos % p->page_tokens;
         for (uint32_t d = 0; d < p->dim; d++) {
-            size_t at_k = (size_t)d * p->page_tokens + t, at_v = (size_t)t * p->dim + d;
-            if (p->half) {
-                ((uint16_t *)p->raw_k[page])[at_k] = 0x7E01;
-                ((uint16_t *)p->raw_v[page])[at_v] = 0xFE01;
-            } else {
-                ((float *)p->raw_k[page])[at_k] = NAN;
-                ((float *)p->raw_v[page])[at_v] = -NAN;
-            }
+            spoil(p, p->raw_k[page], (size_t)d * p->page_tokens + t, t);
+            spoil(p, p->raw_v[page], (size_t)t * p->dim + d, t);
         }
     }
 }
@@ -108,8 +138,13 @@ static void attend(const struct pages *p, const float *q, const uint32_t *n_keys
             here[i] = left < p->page_tokens ? left : p->page_tokens;
         }
         uint32_t next = page + 1 < N_PAGES ? page + 1 : page;
-        const struct attention_page at = {p->raw_k[page], p->raw_v[page], p->raw_k[next],
-                                          p->raw_v[next], p->half};
+        const struct attention_page at = {.type = p->type,
+                                          .k = p->raw_k[page],
+                                          .v = p->raw_v[page],
+                                          .k_scales = scales_of(p, p->raw_k[page]),
+                                          .v_scales = scales_of(p, p->raw_v[page]),
+                                          .next_k = p->raw_k[next],
+                                          .next_v = p->raw_v[next]};
         attention_page(&a, &at);
         for (uint32_t t = here[n_q - 1]; t < p->page_tokens && n_q == 1; t++)
             assert_true(s[t] == 0); /* exactly */
@@ -140,13 +175,13 @@ static void attend_double(const struct pages *p, const float *q, uint32_t n_keys
         out[d] /= sum;
 }
 
-static void check_pages(uint32_t dim, uint32_t page_tokens, bool half)
+static void check_pages(uint32_t dim, uint32_t page_tokens, enum kv_type type)
 {
     float q[MAX_Q * MAX_DIM], together[MAX_Q * MAX_DIM], alone[MAX_DIM];
     double want[MAX_DIM];
     uint32_t n_keys[MAX_Q];
     struct pages p;
-    pages_open(&p, dim, page_tokens, half);
+    pages_open(&p, dim, page_tokens, type);
     for (uint32_t i = 0; i < MAX_Q * dim; i++)
         q[i] = uniform() / sqrtf((float)dim);
     for (uint32_t i = 0; i < MAX_Q; i++) /* rising by one over the end of a page, as in prefill */
@@ -157,8 +192,8 @@ static void check_pages(uint32_t dim, uint32_t page_tokens, bool half)
         attend_double(&p, q + (size_t)i * dim, n_keys[i], want);
         for (uint32_t d = 0; d < dim; d++)
             if (!(fabs(together[i * dim + d] - want[d]) < 5e-6))
-                fail_msg("%s dim %u page %u half %d query %u: got %.9g, want %.9g",
-                         cpu_level_name(cpu_level()), dim, page_tokens, half, i,
+                fail_msg("%s dim %u page %u type %d query %u: got %.9g, want %.9g",
+                         cpu_level_name(cpu_level()), dim, page_tokens, (int)type, i,
                          together[i * dim + d], want[d]);
     }
     for (uint32_t i = MAX_Q; i-- > 0;) { /* the same bits alone, with NaN behind its last key */
@@ -177,8 +212,40 @@ static void test_pages(void **state)
         cpu_force((enum cpu_level)level);
         for (uint32_t i = 0; i < sizeof(dims) / sizeof(*dims); i++)
             for (uint32_t j = 0; j < sizeof(tokens) / sizeof(*tokens); j++)
-                for (int half = 0; half <= 1; half++)
-                    check_pages(dims[i], tokens[j], half);
+                for (int type = 0; type < KV_TYPES; type++)
+                    check_pages(dims[i], tokens[j], (enum kv_type)type);
+    }
+}
+
+/* Rows that are zero, tiny, or have one great value, as codes: as near as 127 steps allow. */
+static void test_codes(void **state)
+{
+    enum { N = 37 };
+    (void)state;
+    for (int level = 0; level <= (int)cpu_detect(); level++) {
+        cpu_force((enum cpu_level)level);
+        for (int kind = 0; kind < 4; kind++) {
+            struct {
+                int8_t codes[16 * N];
+                float scales[16];
+            } k, v;
+            const float size[] = {0, 1e-20f, 1e4f, 1};
+            float x[N];
+            for (int i = 0; i < N; i++)
+                x[i] = size[kind] * (kind == 3 && i == 7 ? -1000 : uniform());
+            memset(&v, 0x55, sizeof(v));
+            attention_store(KV_Q8, x, x, 5, &k.codes, &v.codes, N, 16);
+            double most = 0;
+            for (int i = 0; i < N; i++)
+                most = fmax(most, fabs(x[i]));
+            for (int i = 0; i < N; i++) {
+                double got = (double)v.codes[5 * N + i] * v.scales[5];
+                assert_true(fabs(got - x[i]) <= most / 253);
+                assert_int_equal(v.codes[5 * N + i], k.codes[i * 16 + 5]);
+            }
+            assert_true(v.scales[5] == k.scales[5]);
+            assert_memory_equal(&v.codes[6 * N], "\x55\x55\x55\x55", 4); /* the next row's */
+        }
     }
 }
 
@@ -213,6 +280,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pages),
+        cmocka_unit_test(test_codes),
         cmocka_unit_test(test_join),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

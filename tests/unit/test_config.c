@@ -167,9 +167,9 @@ static void test_flags_refused(void **state)
     refused("--step-ms 0", NULL, ERR_USAGE, "--step-ms 0: must be 1 to 60000 ms");
     refused("--page-tokens 40", NULL, ERR_USAGE, "--page-tokens 40: must be a multiple of 16");
     refused("--kv-type f61", NULL, ERR_USAGE,
-            "--kv-type f61: must be one of f16, f32; did you mean f16?");
+            "--kv-type f61: must be one of f16, f32, q8; did you mean f16?");
     refused("--kv-type F16", NULL, ERR_USAGE,
-            "--kv-type F16: must be one of f16, f32; did you mean f16?");
+            "--kv-type F16: must be one of f16, f32, q8; did you mean f16?");
     refused("--strict=maybe", NULL, ERR_USAGE, "--strict maybe: must be yes or no");
     refused("--body-limit 8Q", NULL, ERR_USAGE, "--body-limit 8Q: must be 1K to 1G");
     refused("--model-name \xff", NULL, ERR_USAGE, "--model-name: is not valid UTF-8");
@@ -369,7 +369,7 @@ static void test_help_has_every_setting(void **state)
         assert_true(one.n > 0);
         assert_non_null(strstr(str_text(&out), str_text(&one)));
     }
-    assert_non_null(strstr(str_text(&out), "--kv-type f16|f32"));
+    assert_non_null(strstr(str_text(&out), "--kv-type f16|f32|q8"));
     assert_non_null(strstr(str_text(&out), "[8M]"));
     str_free(&out);
     str_free(&one);

@@ -497,6 +497,7 @@ static void test_bits(void **state)
         uint32_t most_workers = level == (int)cpu_detect() ? 4 : 2;
         check_bits(&kinds[0], 16, KV_F16, most_workers);
         check_bits(&kinds[2], 48, KV_F32, most_workers);
+        check_bits(&kinds[2], 16, KV_Q8, 2);
     }
 }
 
@@ -507,7 +508,7 @@ static void test_company(void **state)
     static const uint32_t held[SEQS] = {LONG, 17, 255, 0, 31}, more[SEQS] = {1, 1, 1, 70, 2};
     static float alone[SEQS][(LONG + 80) * VOCAB], got[100 * VOCAB], scratch[LONG * VOCAB];
     (void)state;
-    for (int type = KV_F16; type <= KV_F32; type++) {
+    for (int type = 0; type < KV_TYPES; type++) {
         uint32_t ids[SEQS][LONG + 80];
         struct batch_row rows[100];
         struct seq seqs[SEQS];

@@ -132,15 +132,17 @@ static void test_words(void **state)
     enum blas_mode blas;
     assert_int_equal(open_kv_type("f32", &kv, &err), 0);
     assert_int_equal(kv, KV_F32);
+    assert_int_equal(open_kv_type("q8", &kv, &err), 0);
+    assert_int_equal(kv, KV_Q8);
     assert_int_equal(open_kv_type(NULL, &kv, &err), 0);
     assert_int_equal(kv, KV_F16);
     assert_int_equal(open_activations("float", &a, &err), 0);
     assert_int_equal(a, ACTIVATIONS_FLOAT);
     assert_int_equal(open_blas("off", &blas, &err), 0);
     assert_int_equal(blas, BLAS_OFF);
-    assert_int_equal(open_kv_type("q8", &kv, &err), -1);
+    assert_int_equal(open_kv_type("q4", &kv, &err), -1);
     assert_int_equal(err.code, ERR_USAGE);
-    assert_string_equal(err.text, "kv_type is \"q8\", allowed are f16, f32");
+    assert_string_equal(err.text, "kv_type is \"q4\", allowed are f16, f32, q8");
     assert_string_equal(err.param, "kv_type");
 }
 

@@ -38,6 +38,8 @@ static void test_sizes(void **state)
     assert_int_equal(kv_token_bytes(&smollm2), 23040);
     smollm2.type = KV_F32;
     assert_int_equal(kv_token_bytes(&smollm2), 46080);
+    smollm2.type = KV_Q8;
+    assert_int_equal(kv_token_bytes(&smollm2), 12240);
     struct kv_pool *pool = pool_of(3);
     assert_int_equal(pool->page_bytes, 16 * kv_token_bytes(&geometry));
     /* the last value of V of the last head is the last of the page */
@@ -165,12 +167,48 @@ static void test_copies_rows(void **state)
     kv_pool_close(pool);
 }
 
+/* Codes and, behind them, the scales of the same positions. */
+static void test_copies_codes(void **state)
+{
+    (void)state;
+    struct kv_geometry g = geometry;
+    struct error err;
+    g.type = KV_Q8;
+    struct kv_pool *pool = kv_pool_open(&g, 2, &err);
+    assert_non_null(pool);
+    assert_true(kv_reserve(pool, 2));
+    uint32_t from = kv_page_take(pool), to = kv_page_take(pool), n = 5;
+    fill(pool, from, 1);
+    fill(pool, to, 77);
+    assert_ptr_equal(kv_page_scales(pool, kv_page_v(pool, 0, 1, 2)) + 16, kv_page_k(pool, 1, 0, 0));
+    kv_page_copy(pool, to, from, n);
+    for (uint32_t layer = 0; layer < 2; layer++) {
+        for (uint32_t head = 0; head < 3; head++) {
+            uint8_t *kt = kv_page_k(pool, to, layer, head),
+                    *kf = kv_page_k(pool, from, layer, head);
+            uint8_t *vt = kv_page_v(pool, to, layer, head),
+                    *vf = kv_page_v(pool, from, layer, head);
+            for (uint32_t i = 0; i < 4 * 16; i++) { /* K [4][16], V [16][4] */
+                assert_int_equal(kt[i] == kf[i], i % 16 < n);
+                assert_int_equal(vt[i] == vf[i], i / 4 < n);
+            }
+            for (uint32_t t = 0; t < 16; t++) {
+                const float *k[] = {kv_page_scales(pool, kt) + t, kv_page_scales(pool, kf) + t};
+                const float *v[] = {kv_page_scales(pool, vt) + t, kv_page_scales(pool, vf) + t};
+                assert_int_equal(memcmp(k[0], k[1], sizeof(float)) == 0, t < n);
+                assert_int_equal(memcmp(v[0], v[1], sizeof(float)) == 0, t < n);
+            }
+        }
+    }
+    kv_pool_close(pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes),       cmocka_unit_test(test_refuses_shapes),
         cmocka_unit_test(test_promises),    cmocka_unit_test(test_cached_pages_go_oldest_first),
-        cmocka_unit_test(test_copies_rows),
+        cmocka_unit_test(test_copies_rows), cmocka_unit_test(test_copies_codes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -217,13 +217,13 @@ static void test_s_a_o(void **state)
             q[r * HEAD + d] = f.step.a->qkv[r * 3 * HEAD + d] / sqrtf(HEAD);
     const void *k = kv_page_k(f.kv, f.seq.pages[0], 0, 0);
     const void *v = kv_page_v(f.kv, f.seq.pages[0], 0, 0);
-    const struct attention_page page = {k, v, k, v, false};
+    const struct attention_page page = {KV_F32, k, v, NULL, NULL, k, v};
     attention_begin(&a);
     attention_scores(&a, &page);
     assert_rows(s, PAGE, S[0], N, "S");
     for (uint32_t r = 0; r < N; r++)
         n_keys[r] = r + 1;
-    attention_weights(&a);
+    attention_weights(&a, &page);
     for (int r = 0; r < N; r++) {
         for (int t = 0; t < PAGE; t++) {
             if (t > r)
