@@ -46,16 +46,40 @@ void tool_tables(struct str *architectures, struct str *types);
 /* For --version: the CPU level whose kernels will run ($ATTEND_CPU counts); NULL with *err. */
 const char *tool_cpu(struct error *err);
 
-/* bench: one JSON-able row per measurement. */
+/* bench: how fast the model is here, and how fast the machine could be. */
+struct tool_limits {       /* all threads together, a second */
+    double memory_bytes_s; /* reading more than the caches hold */
+    double model_bytes_s;  /* reading, again and again, as much as a step reads of the weights */
+    double int8_ops_s, float_ops_s;
+};
+struct tool_bench_row {
+    const char *section; /* "prefill", "decode" */
+    uint32_t tokens;     /* of each sequence */
+    uint32_t batch;      /* sequences at once */
+    uint32_t context;    /* tokens before these */
+    double tok_s;        /* median, summed over the sequences */
+    double limit_tok_s;  /* the most that the machine allows; 0: not measured */
+};
 struct tool_bench {
     const char *model;
-    uint32_t prefill, decode; /* tokens */
-    uint32_t batch;           /* sequences decoded at once */
+    uint32_t prefill, decode;   /* tokens; 0: not measured */
+    const uint32_t *batches;    /* [n_batches] sequences decoded at once, */
+    uint32_t n_batches, prompt; /* each after so many tokens */
+    uint32_t long_context;      /* and one after so many; 0: not measured */
+    uint32_t repeats;           /* of which the median is taken */
+    bool with_limits;
     struct engine_options engine;
-    /* results */
-    double prefill_tok_s, decode_tok_s; /* decode: summed over the sequences */
-    double load_ms;
+    void (*say)(const struct tool_bench *job, const struct tool_bench_row *row); /* as they come */
+    void *arg;                                                                   /* the caller's */
+    /* known before the first row */
+    struct tool_limits limits; /* zeros: not measured */
+    double load_ms;            /* until the model and its vocabulary could be used */
     uint64_t weight_bytes;
+    uint32_t threads;
+    const char *cpu_level;
+    bool floats; /* no quantised matrix: float_ops_s is the limit */
+    /* known at the end */
+    uint64_t resident_bytes, beyond_bytes; /* beyond: neither weights nor keys and values */
 };
 int tool_bench(struct tool_bench *job, struct error *err);
 

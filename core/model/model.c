@@ -60,6 +60,27 @@ uint64_t model_activation_bytes(const struct hparams *h, const struct model_opti
 
 bool model_all_float(const struct model *m) { return weights_all_float(&m->w, &m->h); }
 
+static uint64_t params_of(const struct stack *s)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < s->n; i++)
+        n += (uint64_t)s->w[i].n_out * s->w[i].n_in;
+    return n;
+}
+
+/* A row of the embedding (of the positions) is little; the head is read whole. */
+struct model_cost model_cost(const struct model *m)
+{
+    struct model_cost c = {.head_params = params_of(&m->w.head), .floats = model_all_float(m)};
+    for (uint32_t i = 0; i < m->h.n_layers; i++) {
+        const struct layer *l = &m->w.layers[i];
+        c.layer_params +=
+            params_of(&l->qkv) + params_of(&l->out) + params_of(&l->up) + params_of(&l->down);
+    }
+    c.step_bytes = m->w.memory_bytes - (m->w.tied ? 0 : m->w.embed.n_bytes) - m->w.position.n_bytes;
+    return c;
+}
+
 uint64_t model_scores(const struct model *m)
 {
     return atomic_load_explicit(&m->scores, memory_order_relaxed);

@@ -45,6 +45,15 @@ uint64_t model_activation_bytes(const struct hparams *h, const struct model_opti
 
 bool model_all_float(const struct model *m); /* no quantised matrix: OpenBLAS may be used */
 
+/* What a step costs at least. */
+struct model_cost {
+    uint64_t step_bytes;   /* of weights, read once however many rows there are */
+    uint64_t layer_params; /* weights that each row is multiplied with, */
+    uint64_t head_params;  /* and those of the LM head: rows whose logits are wanted */
+    bool floats;           /* as model_all_float */
+};
+struct model_cost model_cost(const struct model *m);
+
 /* One step: writes K and V of all rows into their pages and the logits of the wanted rows,
  * logits [n_logits, n_vocab]. n_rows <= max_rows. */
 void model_forward(struct model *m, const struct batch *b, const struct kv_pool *kv,

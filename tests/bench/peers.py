@@ -66,9 +66,11 @@ class Attend:
         self.command = [ATTEND, "bench", model, "--json", "--threads", str(threads)]
 
     def measure(self, context, steps, batch):
-        flags = ["--prefill", str(context), "--decode", str(steps or 1), "--batch", str(batch)]
-        line = subprocess.run(self.command + flags, check=True, capture_output=True, text=True).stdout
-        return json.loads(line.splitlines()[-1])["decode_tok_s" if steps else "prefill_tok_s"]
+        prefill, prompt = (0, context) if steps else (context, 1)
+        flags = ["--prefill", str(prefill), "--prompt", str(prompt), "--decode", str(steps), "--batch", str(batch),
+                 "--long", "0", "--repeat", "1", "--no-limits"]
+        lines = subprocess.run(self.command + flags, check=True, capture_output=True, text=True).stdout.splitlines()
+        return next(row["tok_s"] for row in map(json.loads, lines) if row["section"] in ("prefill", "decode"))
 
     def close(self):
         pass

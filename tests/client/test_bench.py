@@ -86,6 +86,72 @@ def test_models_take_a_vocabulary():
         run(MAKE_MODEL, "tiny", "q9", path, status=1)
 
 
+# ---- bench ----
+
+QUICK = ["--prefill", "32", "--decode", "8", "--long", "64", "--repeat", "2"]
+
+
+def bench(path, *flags):
+    return [json.loads(line) for line in run(EXE, "bench", path, "--json", *flags).stdout.splitlines()]
+
+
+def test_bench_has_a_line_for_each_section():
+    with folder() as d:
+        rows = bench(tiny(d), *QUICK, "--no-limits", "--batch", "1,3")
+        same([r["section"] for r in rows], ["load", "prefill", "decode", "decode", "decode", "memory"], "sections")
+        got = [(r["tokens"], r["batch"], r["context"]) for r in rows[1:-1]]
+        same(got, [(32, 1, 0), (8, 1, 32), (8, 3, 32), (8, 1, 64)], "tokens, sequences, tokens before them")
+        if not all(r["tok_s"] > 0 and "percent" not in r for r in rows[1:-1]) or not rows[0]["weight_mb"] > 0:
+            raise AssertionError(f"a figure is missing, or a limit is there: {rows}")
+        if not rows[-1]["resident_mb"] > rows[-1]["beyond_mb"] > 0:
+            raise AssertionError(f"memory: {rows[-1]}")
+
+
+def test_bench_can_leave_sections_out():
+    with folder() as d:
+        path = tiny(d)
+        only = lambda *flags: [r["section"] for r in bench(path, "--no-limits", "--repeat", "1", "--long", "0", "--batch", "2", *flags)]
+        same(only("--prefill", "0", "--decode", "4"), ["load", "decode", "memory"])
+        same(only("--prefill", "16", "--decode", "0"), ["load", "prefill", "memory"])
+
+
+def test_bench_measures_the_machine():
+    if os.environ.get("MODE", "release") != "release":
+        raise Skip("sanitizers make a machine of their own")
+    with folder() as d:
+        for kind, peak in (("q8_0", "int8_gop_s"), ("f32", "float_gflop_s")):
+            rows = bench(tiny(d, kind), *QUICK, "--batch", "1,2")
+            limits = rows[1]
+            same(limits.pop("section"), "limits")
+            same(sorted(limits), ["float_gflop_s", "int8_gop_s", "memory_gb_s", "model_gb_s"], "limits")
+            if not all(0.01 < v < 1e6 for v in limits.values()):
+                raise AssertionError(f"no machine's limits: {limits}")
+            for r in rows[2:-1]:
+                if abs(r["percent"] - 100 * r["tok_s"] / r["limit_tok_s"]) > 0.01 * r["percent"]:
+                    raise AssertionError(f"percent: {r}")
+            layers = 2 * (256 * (2 * 256 + 2 * 128) + 3 * 256 * 512)  # weights of the shape's two layers
+            want = limits[peak] * 1e9 / (2 * layers)
+            if abs(rows[2]["limit_tok_s"] / want - 1) > 0.01:
+                raise AssertionError(f"{kind}: limit of prefill {rows[2]['limit_tok_s']}, by the formula {want}")
+            one, two = rows[3]["limit_tok_s"], rows[4]["limit_tok_s"]
+            if not one < two <= 2.01 * one:
+                raise AssertionError(f"limits of one sequence and of two: {one}, {two}")
+
+
+def test_bench_prints_a_table():
+    with folder() as d:
+        lines = run(EXE, "bench", tiny(d), *QUICK, "--no-limits", "--batch", "1,3").stdout.decode().splitlines()
+        same([line.split()[0] for line in lines if line][1:], ["tokens", "prefill", "decode", "decode", "decode", "memory:"], "the table")
+
+
+def test_bench_refuses():
+    with folder() as d:
+        r = run(EXE, "bench", tiny(d), "--prefill", "600", "--no-limits", status=1)
+        same("context" in r.stderr.decode(), True, "a prompt beyond the context")
+        for flags in (["--batch", "0"], ["--repeat", "0"], ["--long", "x"]):
+            run(EXE, "bench", tiny(d), *flags, status=2)
+
+
 # ---- bench --accuracy ----
 
 def accuracy(path, text, *flags):

@@ -139,26 +139,45 @@ static void test_text_of_a_vocabulary(void **state)
     text_close(t);
 }
 
+static void count_row(const struct tool_bench *job, const struct tool_bench_row *row)
+{
+    assert_true(row->tok_s > 0 && isfinite(row->tok_s));
+    assert_true(row->limit_tok_s == 0);
+    assert_true(job->load_ms > 0 && job->weight_bytes > 0);
+    ++*(int *)job->arg;
+}
+
 static void test_bench_measures(void **state)
 {
     (void)state;
     struct error err = {0};
-    struct tool_bench job = {.model = model, .prefill = 20, .decode = 5, .batch = 3};
+    int n_rows = 0;
+    uint32_t batches[] = {1, 3};
+    struct tool_bench job = {.model = model,
+                             .prefill = 20,
+                             .decode = 5,
+                             .prompt = 4,
+                             .batches = batches,
+                             .n_batches = 2,
+                             .long_context = 30,
+                             .repeats = 2,
+                             .say = count_row,
+                             .arg = &n_rows};
     job.engine.prefill_chunk = 7;
     if (tool_bench(&job, &err))
         fail_msg("%s", err.text);
-    assert_true(job.prefill_tok_s > 0 && isfinite(job.prefill_tok_s));
-    assert_true(job.decode_tok_s > 0 && isfinite(job.decode_tok_s));
-    assert_true(job.load_ms > 0);
+    assert_int_equal(n_rows, 4);
     job.decode = 0;
     assert_int_equal(tool_bench(&job, &err), 0);
-    assert_true(job.decode_tok_s == 0);
-    job.batch = 0;
+    assert_int_equal(n_rows, 5);
+    batches[1] = 0;
     assert_int_equal(tool_bench(&job, &err), -1);
     assert_int_equal(err.code, ERR_USAGE);
-    job = (struct tool_bench){.model = model, .prefill = 60, .decode = 5, .batch = 1};
+    batches[1] = 1;
+    job.prefill = 1000;
     assert_int_equal(tool_bench(&job, &err), -1);
     assert_int_equal(err.code, ERR_CONTEXT);
+    assert_int_equal(n_rows, 5);
 }
 
 static void test_tables(void **state)
