@@ -16,7 +16,7 @@ enum { PROMPT_ROWS = 512 }; /* of a batch at most, where prefill_chunk does not 
 
 struct engine {
     struct engine_options options;
-    char *model_path, *kv_type, *activations, *blas; /* the options' strings */
+    char *model_path, *kv_type, *activations, *blas, *speculation; /* the options' strings */
     pthread_t thread;
     uint64_t n_submitted; /* the loop's */
 
@@ -39,16 +39,26 @@ static void run_forward(void *arg, const struct batch *b)
     model_forward(e->opened.model, b, e->opened.kv, e->opened.workers, e->opened.logits);
 }
 
-static uint32_t most_rows(const struct engine_options *o)
+/* Each running request has one row of logits, and up to DRAFT_MAX more. */
+static uint32_t most_logits(const struct engine_options *o, enum speculation speculation)
 {
-    return o->max_running + (o->prefill_chunk ? o->prefill_chunk : PROMPT_ROWS);
+    uint64_t drafts = (uint64_t)o->max_running * DRAFT_MAX;
+    if (speculation == SPECULATION_OFF)
+        return o->max_running;
+    return o->max_running + (drafts < DRAFT_ROWS ? (uint32_t)drafts : DRAFT_ROWS);
 }
 
 ON_ENGINE static int load(struct engine *e, struct error *err)
 {
-    struct open_options open = {.engine = &e->options,
-                                .max_rows = most_rows(&e->options),
-                                .max_logits = e->options.max_running,
+    const struct engine_options *eo = &e->options;
+    enum speculation speculation;
+    if (open_speculation(eo->speculation, &speculation, err))
+        return -1;
+    uint32_t max_logits = most_logits(eo, speculation);
+    uint32_t prompt_rows = eo->prefill_chunk ? eo->prefill_chunk : PROMPT_ROWS;
+    struct open_options open = {.engine = eo,
+                                .max_rows = max_logits + prompt_rows,
+                                .max_logits = max_logits,
                                 .text = true,
                                 .stop = &e->stop,
                                 .heartbeat = &e->heartbeat};
@@ -59,11 +69,13 @@ ON_ENGINE static int load(struct engine *e, struct error *err)
                                   .text = text_has_tokenizer(text) ? text : NULL,
                                   .n_vocab = e->opened.info.n_vocab,
                                   .n_ctx = e->opened.info.context,
-                                  .max_running = e->opened.max_logits,
+                                  .max_running = eo->max_running,
+                                  .max_logits = e->opened.max_logits,
+                                  .speculation = speculation,
                                   .max_rows = e->opened.max_rows,
-                                  .prefill_chunk = e->options.prefill_chunk,
-                                  .step_ms = e->options.step_ms,
-                                  .sessions_auto_create = e->options.sessions_auto_create,
+                                  .prefill_chunk = eo->prefill_chunk,
+                                  .step_ms = eo->step_ms,
+                                  .sessions_auto_create = eo->sessions_auto_create,
                                   .workers = e->opened.workers,
                                   .logits = e->opened.logits,
                                   .forward = run_forward,
@@ -187,13 +199,15 @@ static int copy_string(char **to, const char *from, struct error *err)
 static int copy_options(struct engine *e, const struct engine_options *o, struct error *err)
 {
     if (copy_string(&e->model_path, o->model, err) || copy_string(&e->kv_type, o->kv_type, err) ||
-        copy_string(&e->activations, o->activations, err) || copy_string(&e->blas, o->blas, err))
+        copy_string(&e->activations, o->activations, err) || copy_string(&e->blas, o->blas, err) ||
+        copy_string(&e->speculation, o->speculation, err))
         return -1;
     e->options = *o;
     e->options.model = e->model_path;
     e->options.kv_type = e->kv_type;
     e->options.activations = e->activations;
     e->options.blas = e->blas;
+    e->options.speculation = e->speculation;
     if (!o->max_running)
         return error_set_field(err, ERR_USAGE, "max_running", "max_running must be at least 1");
     return 0;
@@ -205,6 +219,7 @@ static void engine_free(struct engine *e)
     free(e->kv_type);
     free(e->activations);
     free(e->blas);
+    free(e->speculation);
     free(e);
 }
 
@@ -309,6 +324,8 @@ void engine_stats(const struct engine *e, struct engine_stats *stats)
                                    .tokens_in = atomic_load(&b->tokens_in),
                                    .tokens_out = atomic_load(&b->tokens_out),
                                    .tokens_cached = atomic_load(&b->tokens_cached),
+                                   .tokens_drafted = atomic_load(&b->tokens_drafted),
+                                   .drafts_held = atomic_load(&b->drafts_held),
                                    .requests_cancelled = atomic_load(&b->requests_cancelled),
                                    .running = atomic_load(&b->running),
                                    .waiting = atomic_load(&b->waiting),

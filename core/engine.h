@@ -34,6 +34,7 @@ struct engine_options {
     const char *kv_type;     /* "f16" | "f32" | "q8" */
     const char *activations; /* "int8" | "int16" | "float" */
     const char *blas;        /* "auto" | "off" */
+    const char *speculation; /* "auto" | "off" | "on" */
     bool sessions_auto_create;
     void (*wake)(void *arg); /* ANY_THREAD, at most once before a step and once after: poll */
     void *wake_arg;
@@ -189,6 +190,7 @@ void request_info(const struct request *r, struct request_info *info) ON_LOOP;
 /* Counters and gauges. ANY_THREAD: a snapshot of atomics. */
 struct engine_stats {
     uint64_t steps, rows, tokens_in, tokens_out, tokens_cached; /* in: prompt tokens computed */
+    uint64_t tokens_drafted, drafts_held; /* speculation: computed, and of these picked */
     uint64_t requests_cancelled;
     uint32_t running, waiting;
     uint32_t pages_total, pages_used, pages_cached, pages_free, pages_reserved;

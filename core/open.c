@@ -14,6 +14,8 @@ static const char *const kv_words[] = {[KV_F16] = "f16", [KV_F32] = "f32", [KV_Q
 static const char *const activation_words[] = {
     [ACTIVATIONS_INT8] = "int8", [ACTIVATIONS_INT16] = "int16", [ACTIVATIONS_FLOAT] = "float"};
 static const char *const blas_words[] = {[BLAS_AUTO] = "auto", [BLAS_OFF] = "off"};
+static const char *const speculation_words[] = {
+    [SPECULATION_AUTO] = "auto", [SPECULATION_OFF] = "off", [SPECULATION_ON] = "on"};
 
 /* Index of word among n words; NULL is the first. */
 static int find_word(const char *setting, const char *word, const char *const *words, int n,
@@ -50,6 +52,13 @@ int open_blas(const char *word, enum blas_mode *blas, struct error *err)
 {
     int i = find_word("blas", word, blas_words, 2, err);
     *blas = (enum blas_mode)(i < 0 ? 0 : i);
+    return i < 0 ? -1 : 0;
+}
+
+int open_speculation(const char *word, enum speculation *speculation, struct error *err)
+{
+    int i = find_word("speculation", word, speculation_words, 3, err);
+    *speculation = (enum speculation)(i < 0 ? 0 : i);
     return i < 0 ? -1 : 0;
 }
 

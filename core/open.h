@@ -12,6 +12,7 @@
 #include "core/kv/pages.h"
 #include "core/load/checkpoint.h"
 #include "core/model/model.h"
+#include "core/sched/draft.h"
 #include "core/text/text.h"
 
 #include <stdatomic.h>
@@ -52,6 +53,7 @@ void open_close(struct opened *o); /* zeroed is fine */
 int open_kv_type(const char *word, enum kv_type *type, struct error *err);
 int open_activations(const char *word, enum activations *activations, struct error *err);
 int open_blas(const char *word, enum blas_mode *blas, struct error *err);
+int open_speculation(const char *word, enum speculation *speculation, struct error *err);
 
 /* "210 Q4_1, 61 F32, 1 Q8_0" (or "Q4_1, F32, Q8_0") of a checkpoint's tensors, most frequent first;
  * returns how many values they have. */

@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const flags_engine[] = {
-    "threads",       "context", "kv_type",     "kv_memory", "page_tokens",
-    "prefill_chunk", "step_ms", "activations", "blas",      NULL};
+const char *const flags_engine[] = {"threads",     "context",       "kv_type", "kv_memory",
+                                    "page_tokens", "prefill_chunk", "step_ms", "activations",
+                                    "blas",        "speculation",   NULL};
 
 /* ---- values ---- */
 

@@ -20,6 +20,7 @@ void options_engine(const struct config *c, struct engine_options *o)
         .kv_type = c->kv_type,
         .activations = c->activations,
         .blas = c->blas,
+        .speculation = c->speculation,
         .sessions_auto_create = c->sessions_auto_create,
     };
 }

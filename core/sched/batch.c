@@ -37,19 +37,24 @@ static uint32_t n_left(const struct request *r) { return r->n_timeline - r->seq.
 
 static bool in_prompt(const struct request *r) { return !r->first_ns; }
 
-/* The next n rows of r; the last of its timeline gives logits where a token is to be chosen. */
+/* The next n rows of r and those of its draft; the last of its timeline, and these, give logits where
+ * a token is to be chosen. */
 static void add(struct plan *p, struct request *r, uint32_t n, struct kv_pool *kv)
 {
-    uint32_t begin = r->seq.n_tokens;
-    seq_cover(&r->seq, kv, begin + n);
+    uint32_t begin = r->seq.n_tokens, end = begin + n;
+    seq_cover(&r->seq, kv, end + r->n_draft);
     load_add(&p->load, in_prompt(r) ? LOAD_PROMPT : LOAD_DECODE, begin, n);
-    for (uint32_t i = 0; i < n; i++)
+    load_add(&p->load, LOAD_PROMPT, end, r->n_draft);
+    bool wanted = end == r->n_timeline && r->n_max;
+    r->logits_row = p->n_logits;
+    for (uint32_t pos = begin; pos < end + r->n_draft; pos++)
         p->rows[p->n_rows++] = (struct batch_row){
-            .token = r->timeline[begin + i], .pos = begin + i, .seq = &r->seq, .logits_row = -1};
-    if (begin + n == r->n_timeline && r->n_max) {
-        p->rows[p->n_rows - 1].logits_row = (int32_t)p->n_wanted;
+            .token = r->timeline[pos],
+            .pos = pos,
+            .seq = &r->seq,
+            .logits_row = wanted && pos + 1 >= end ? (int32_t)p->n_logits++ : -1};
+    if (wanted)
         p->wanted[p->n_wanted++] = r;
-    }
     p->members[p->n_members] = r;
     p->n_rows_of[p->n_members++] = n;
 }
@@ -152,17 +157,18 @@ static void share(struct plan *p, uint32_t n, struct budget *b)
         p->grants[0] += most - total < b->rows ? most - total : b->rows;
 }
 
-/* Nanoseconds that the whole step may take. */
-static double whole_step(const struct plan_limits *limits, const struct load *decode)
+/* Nanoseconds that the whole step may take, which so far has the rows of streams. */
+static double whole_step(const struct plan_limits *limits, const struct load *l)
 {
-    double streams = BATCH_STRETCH * pace_ns(limits->pace, decode);
-    return load_rows(decode) && streams < limits->step_ns ? streams : limits->step_ns;
+    struct load decode = {.rows = {l->rows[LOAD_DECODE]}, .scores = {l->scores[LOAD_DECODE]}};
+    double streams = BATCH_STRETCH * pace_ns(limits->pace, &decode);
+    return load_rows(&decode) && streams < limits->step_ns ? streams : limits->step_ns;
 }
 
 void plan_fill(struct plan *p, struct request **running, uint32_t n_running,
                const struct plan_limits *limits, struct kv_pool *kv, struct prefix *prefix)
 {
-    p->n_rows = p->n_members = p->n_wanted = p->n_prompt_rows = 0;
+    p->n_rows = p->n_members = p->n_wanted = p->n_prompt_rows = p->n_logits = 0;
     p->load = (struct load){0};
     for (uint32_t i = 0; i < n_running; i++)
         if (!in_prompt(running[i]) && !running[i]->blocked)

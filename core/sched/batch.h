@@ -1,5 +1,5 @@
-/* [05 scheduler] The rows of the next step: the decode row of every running request first, then
- * prompt rows. Prompts alone get as many as step_ms allows. Beside running streams a step may last at
+/* [05 scheduler] The rows of the next step: the decode row of every running request first, with the
+ * rows of its draft, then prompt rows. Prompts alone get as many as step_ms allows. Beside running streams a step may last at
  * most STRETCH times what the streams alone would take, so that a long prompt makes them slower by no
  * more than that: about the time that decode rows, waiting for memory, leave to arithmetic. The price
  * is the prompt's: its first token comes later than with whole steps of its own.
@@ -24,12 +24,13 @@ struct plan {
     struct batch_row *rows;   /* [max_rows] */
     struct request **members; /* [max_running] each has its rows together, in this order */
     uint32_t *n_rows_of;      /* [max_running] of each member */
-    struct request **wanted;  /* [max_running] whose logits rows are 0.. */
+    struct request **wanted;  /* [max_running] who choose, in the order of their rows of logits */
     struct request **prompts; /* [max_running] scratch: those with prompt rows to compute */
     uint32_t *grants;         /* [max_running] scratch: rows for each of prompts */
     uint32_t max_rows;
     uint32_t n_rows, n_members, n_wanted, n_prompt_rows;
-    struct load load; /* of all rows */
+    uint32_t n_logits; /* rows */
+    struct load load;  /* of all rows */
 };
 
 int plan_open(struct plan *p, uint32_t max_rows, uint32_t max_running, struct error *err);

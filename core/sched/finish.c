@@ -96,6 +96,7 @@ void scheduler_finish(struct scheduler *s, struct request *r, enum finish_reason
     r->root = PREFIX_NONE;
     free(r->timeline);
     r->timeline = NULL;
+    draft_close(&r->draft);
     sampler_close(r->sampler);
     r->sampler = NULL;
     detok_close(r->detok);

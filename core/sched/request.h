@@ -16,6 +16,7 @@
 
 #include "core/engine.h"
 #include "core/kv/prefix.h"
+#include "core/sched/draft.h"
 #include "core/sched/ring.h"
 #include "core/text/detok.h"
 
@@ -76,7 +77,11 @@ struct request {
     struct seq seq;
     struct sampler *sampler;
     struct detok *detok; /* NULL where the model has no tokenizer */
-    struct sample_choice choice;
+    struct draft draft;
+    uint32_t n_draft;   /* ids of it behind the timeline, computed in this step */
+    uint32_t n_choices; /* of this step: one, and one more for each id of the draft that held */
+    struct sample_choice choices[1 + DRAFT_MAX];
+    uint32_t logits_row;                  /* of the first */
     struct str text;                      /* decoded, not yet in the ring */
     uint64_t start_ns, first_ns, last_ns; /* first row, first token, last token */
 };

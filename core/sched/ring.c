@@ -55,7 +55,7 @@ static uint32_t n_used(const struct ring *r)
     return atomic_load(&r->end) - begin;
 }
 
-bool ring_has_room(const struct ring *r) { return n_used(r) <= RING_BYTES - RECORD_MAX; }
+uint32_t ring_room(const struct ring *r) { return (RING_BYTES - n_used(r)) / RECORD_MAX; }
 
 bool ring_half_empty(const struct ring *r) { return n_used(r) <= RING_BYTES / 2; }
 
@@ -68,7 +68,7 @@ void ring_push(struct ring *r, const struct sample_choice *choice, const char *t
                                .n_top = choice->n_top,
                                .n_text = (uint32_t)n_text,
                                .logprob = choice->logprob};
-    ASSERT(n_text <= RING_TEXT_MAX && choice->n_top <= LOGPROBS_MAX && ring_has_room(r));
+    ASSERT(n_text <= RING_TEXT_MAX && choice->n_top <= LOGPROBS_MAX && ring_room(r));
     put(r, &end, &head, sizeof(head));
     put(r, &end, choice->top, choice->n_top * sizeof(choice->top[0]));
     put(r, &end, text, n_text);

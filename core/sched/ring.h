@@ -34,7 +34,7 @@ int ring_open(struct ring *r, struct error *err);
 void ring_close(struct ring *r); /* zeroed is fine */
 
 /* The writer's. */
-bool ring_has_room(const struct ring *r); /* for a record of any size */
+uint32_t ring_room(const struct ring *r); /* records of any size that fit */
 void ring_push(struct ring *r, const struct sample_choice *choice, const char *text, size_t n_text,
                uint64_t at_ns);
 

@@ -22,9 +22,11 @@ struct scheduler_options {
     uint32_t bos;
     uint32_t n_vocab, n_ctx;
     uint32_t max_running, max_rows, prefill_chunk, step_ms;
+    uint32_t max_logits; /* rows; those beyond max_running are for drafts */
+    enum speculation speculation;
     bool sessions_auto_create;
     struct workers *workers;
-    float *logits;                                     /* [max_running, n_vocab] */
+    float *logits;                                     /* [max_logits, n_vocab] */
     void (*forward)(void *arg, const struct batch *b); /* writes KV and logits */
     void *forward_arg;
 };
@@ -32,6 +34,7 @@ struct scheduler_options {
 /* Books, stored by the engine after each step, read anywhere. */
 struct scheduler_books {
     _Atomic uint64_t steps, rows, tokens_in, tokens_out, tokens_cached, requests_cancelled;
+    _Atomic uint64_t tokens_drafted, drafts_held;
     atomic_uint running, waiting, sessions;
     atomic_uint pages_used, pages_cached, pages_free, pages_reserved;
     _Atomic double last_step_ms, longest_step_ms;
@@ -76,6 +79,9 @@ void scheduler_end(struct scheduler *s) ON_ENGINE;
 void scheduler_calibrate(struct scheduler *s) ON_ENGINE;
 
 /* ---- its files ---- */
+
+/* speculate.c: the drafts of the next step, into the requests. */
+void scheduler_speculate(struct scheduler *s) ON_ENGINE;
 
 /* admit.c: builds the timeline of a request whose turn in its session has come and checks it; it then
  * waits, or has ended with its error. */

@@ -13,10 +13,12 @@
 
 static uint32_t fold(uint32_t h, uint32_t id) { return (h ^ id) * 2654435761u + 12345; }
 
-static uint32_t next_of(const struct rig *g, uint32_t h)
+static uint32_t next_of(const struct rig *g, uint32_t h, uint32_t last)
 {
     if (g->ends && (h >> 8) % 23 == 0)
         return RIG_END;
+    if (g->habits && (h >> 5) % 8)
+        return 3 + (last * 7 + 1) % 12;
     return 3 + (h >> 12) % (RIG_VOCAB - 3);
 }
 
@@ -54,7 +56,7 @@ static void forward(void *arg, const struct batch *b)
             h = fold(h, (uint32_t)*slot(g, row->seq, pos));
         for (uint32_t v = 0; v < RIG_VOCAB; v++)
             logits[v] = (float)(fold(h, v) >> 20) / 4096.0f;
-        logits[next_of(g, h)] = 10;
+        logits[next_of(g, h, row->token)] = 10;
     }
     assert_int_equal(n_wanted, b->n_logits);
 }
@@ -62,17 +64,17 @@ static void forward(void *arg, const struct batch *b)
 uint32_t rig_expected(const struct rig *g, const uint32_t *ids, uint32_t n, uint32_t max_tokens,
                       uint32_t *answer, bool *ended)
 {
-    uint32_t h = 0, n_answer = 0;
+    uint32_t h = 0, n_answer = 0, last = ids[n - 1];
     for (uint32_t i = 0; i < n; i++)
         h = fold(h, ids[i]);
     *ended = false;
     while (n_answer < max_tokens) {
-        uint32_t id = next_of(g, h);
+        uint32_t id = next_of(g, h, last);
         if (id == RIG_END) {
             *ended = true;
             break;
         }
-        answer[n_answer++] = id;
+        answer[n_answer++] = last = id;
         h = fold(h, id);
     }
     return n_answer;
@@ -83,13 +85,14 @@ void rig_open(struct rig *g, const struct rig_options *o)
     static const uint32_t ends[] = {RIG_END};
     struct kv_geometry geometry = {
         .n_layers = 1, .n_kv_heads = 1, .head_dim = 1, .page_tokens = RIG_PAGE, .type = KV_F32};
-    *g = (struct rig){.ends = o->ends};
+    *g = (struct rig){.ends = o->ends, .habits = o->habits};
     thread_enter_loop();
     log_set_level(LOG_ERROR);
     uint32_t max_running = o->max_running ? o->max_running : 8;
     g->kv = kv_pool_open(&geometry, o->n_pages ? o->n_pages : 64, NULL);
     g->workers = workers_open(1, NULL);
-    g->logits = mem_new((size_t)max_running * RIG_VOCAB, sizeof(float));
+    uint32_t max_logits = max_running + o->draft_rows;
+    g->logits = mem_new((size_t)max_logits * RIG_VOCAB, sizeof(float));
     ready_open(&g->ready, NULL, NULL);
     struct scheduler_options options = {.kv = g->kv,
                                         .ends = ends,
@@ -99,7 +102,9 @@ void rig_open(struct rig *g, const struct rig_options *o)
                                         .n_vocab = RIG_VOCAB,
                                         .n_ctx = o->n_ctx ? o->n_ctx : 256,
                                         .max_running = max_running,
-                                        .max_rows = max_running + (o->max_rows ? o->max_rows : 64),
+                                        .max_rows = max_logits + (o->max_rows ? o->max_rows : 64),
+                                        .max_logits = max_logits,
+                                        .speculation = o->speculation,
                                         .prefill_chunk = o->prefill_chunk,
                                         .step_ms = 100,
                                         .sessions_auto_create = !o->no_auto_create,

@@ -14,16 +14,20 @@ struct rig {
     struct ready ready;
     struct kv_pool *kv;
     struct workers *workers;
-    float *logits; /* [max_running, RIG_VOCAB] */
+    float *logits; /* [max_running + draft_rows, RIG_VOCAB] */
     uint64_t n_requests, n_steps;
     uint32_t n_rows, n_decode_rows; /* of the last step */
     bool ends;                      /* answers may end by themselves */
+    bool habits;                    /* the next token mostly follows from the last */
 };
 
 struct rig_options {
     uint32_t n_pages, n_ctx, max_running, prefill_chunk; /* 0: 64, 256, 8, by pace */
     uint32_t max_rows;                                   /* beyond max_running; 0: 64 */
     bool no_auto_create, no_bos, ends;
+    bool habits;
+    uint32_t draft_rows; /* for speculation; 0: none */
+    enum speculation speculation;
 };
 
 /* What became of a request. */

@@ -51,14 +51,14 @@ static void test_fills_and_empties(void **state)
     assert_int_equal(ring_open(&r, NULL), 0);
     assert_false(ring_pop(&r, &record));
     for (int round = 0; round < 100; round++) {
-        while (ring_has_room(&r))
+        while (ring_room(&r))
             push(&r, n_in++);
         assert_false(ring_half_empty(&r));
         while (!ring_half_empty(&r)) {
             assert_true(ring_pop(&r, &record));
             assert_true(is_record(&record, n_out++));
         }
-        assert_true(ring_has_room(&r)); /* so that a row comes back */
+        assert_true(ring_room(&r)); /* so that a row comes back */
     }
     while (ring_pop(&r, &record))
         assert_true(is_record(&record, n_out++));
@@ -78,7 +78,7 @@ static void test_greatest_record(void **state)
     memset(text, 'x', sizeof(text));
     ring_open(&r, NULL);
     for (int i = 0; i < 1000; i++) {
-        while (ring_has_room(&r))
+        while (ring_room(&r))
             ring_push(&r, &c, text, sizeof(text), 0);
         assert_true(ring_pop(&r, &record));
         assert_int_equal(record.n_text, RING_TEXT_MAX);
@@ -92,7 +92,7 @@ static void *write_all(void *arg)
 {
     struct ring *r = arg;
     for (uint32_t i = 0; i < N_ACROSS; i++) {
-        while (!ring_has_room(r))
+        while (!ring_room(r))
             sched_yield();
         push(r, i);
     }

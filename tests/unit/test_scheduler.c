@@ -20,7 +20,11 @@ static void test_h4_company_changes_nothing(void **state)
         struct rig g;
         struct answer a[N];
         uint32_t ids[N][100];
-        rig_open(&g, &(struct rig_options){.prefill_chunk = chunks[c], .ends = true});
+        rig_open(&g, &(struct rig_options){.prefill_chunk = chunks[c],
+                                           .ends = true,
+                                           .habits = c > 1,
+                                           .draft_rows = c > 1 ? 20 : 0,
+                                           .speculation = SPECULATION_ON});
         for (uint32_t i = 0; i < N; i++) {
             rig_fill(ids[i], 100, i);
             struct request_params p = {.max_tokens = 30, .cache = i % 2};
@@ -215,14 +219,13 @@ static void test_bos(void **state)
     rig_close(&g);
 }
 
-static void test_end_tokens(void **state)
+static void end_tokens(const struct rig_options *o)
 {
-    (void)state;
     struct rig g;
     struct answer a;
     uint32_t ids[30], want[RIG_ANSWER_MAX], n, seed = 0;
     bool ended;
-    rig_open(&g, &(struct rig_options){.ends = true});
+    rig_open(&g, o);
     do { /* a prompt whose answer ends soon, but not at once */
         rig_fill(ids, 30, seed++);
         n = rig_expected(&g, ids, 30, 50, want, &ended);
@@ -247,6 +250,14 @@ static void test_end_tokens(void **state)
     rig_run(&g, &a, 1);
     assert_true(a.n >= n + 1);
     rig_close(&g);
+}
+
+static void test_end_tokens(void **state)
+{
+    (void)state;
+    end_tokens(&(struct rig_options){.ends = true});
+    end_tokens(&(struct rig_options){
+        .ends = true, .habits = true, .draft_rows = 7, .speculation = SPECULATION_ON});
 }
 
 /* C2: cancelled before it had a slot: never prefilled. */
@@ -480,14 +491,13 @@ static void test_deadline(void **state)
 }
 
 /* H11: who does not read leaves the batch with its pages, and comes back. */
-static void test_full_ring(void **state)
+static void full_ring(const struct rig_options *o)
 {
-    (void)state;
     struct rig g;
     struct answer a[2];
     uint32_t ids[10];
     rig_fill(ids, 10, 1);
-    rig_open(&g, &(struct rig_options){.n_ctx = 1024, .n_pages = 128});
+    rig_open(&g, o);
     struct request_params p = {.max_tokens = 510, .sampling = {.n_logprobs = 20}};
     rig_submit(&g, &a[0], &p, ids, 10);
     while (rig_step(&g))
@@ -509,6 +519,17 @@ static void test_full_ring(void **state)
     rig_run(&g, a, 1);
     rig_expect(&g, &a[0], ids, 10, 510);
     rig_close(&g);
+}
+
+static void test_full_ring(void **state)
+{
+    (void)state;
+    struct rig_options o = {.n_ctx = 1024, .n_pages = 128};
+    full_ring(&o);
+    o.habits = true;
+    o.draft_rows = 14;
+    o.speculation = SPECULATION_ON;
+    full_ring(&o);
 }
 
 /* O1: the end: what runs is cancelled with what it has, what waits is told why. */
@@ -539,15 +560,14 @@ static void test_end_of_all(void **state)
 
 /* C10, small: anything at any time in too little memory. Whole answers are right, cut ones right as
  * far as they go, and in the end nothing is held (rig_close). */
-static void test_c10_at_random(void **state)
+static void at_random(const struct rig_options *o)
 {
-    (void)state;
     enum { N = 24, ROUNDS = 4000 };
     struct rig g;
     struct answer a[N] = {0};
     static uint32_t ids[N][200];
     uint32_t n[N], max[N], n_whole = 0, n_cancelled = 0, rng = 7;
-    rig_open(&g, &(struct rig_options){.n_pages = 40, .ends = true});
+    rig_open(&g, o);
     for (uint32_t round = 0; round < ROUNDS; round++) {
         uint32_t i = rig_random(&rng) % N, act = rig_random(&rng) % 8;
         if (!a[i].r && round < ROUNDS - 500) {
@@ -605,6 +625,86 @@ static void test_c10_at_random(void **state)
     rig_close(&g);
 }
 
+static void test_c10_at_random(void **state)
+{
+    (void)state;
+    struct rig_options o = {.n_pages = 40, .ends = true};
+    at_random(&o);
+    o.habits = true;
+    o.speculation = SPECULATION_ON;
+    for (o.draft_rows = 1; o.draft_rows < 60; o.draft_rows += 11)
+        at_random(&o);
+    o.speculation = SPECULATION_AUTO;
+    at_random(&o);
+}
+
+/* ---- speculation: fewer steps, the same answers ---- */
+
+static uint32_t steps_of(enum speculation speculation, uint32_t n_prompt, uint32_t max_tokens,
+                         struct scheduler_books *books)
+{
+    struct rig g;
+    struct answer a;
+    uint32_t ids[100];
+    rig_fill(ids, 100, 5);
+    rig_open(&g, &(struct rig_options){
+                     .habits = true, .draft_rows = 7, .n_pages = 64, .speculation = speculation});
+    struct request_params p = {.max_tokens = max_tokens, .cache = true};
+    for (int again = 0; again < 2; again++) { /* also from pages that were published */
+        rig_submit(&g, &a, &p, ids, n_prompt);
+        rig_run(&g, &a, 1);
+        rig_expect(&g, &a, ids, n_prompt, max_tokens);
+    }
+    *books = g.books;
+    uint32_t n_steps = (uint32_t)g.n_steps;
+    rig_close(&g);
+    return n_steps;
+}
+
+static void test_speculation_saves_steps(void **state)
+{
+    (void)state;
+    struct scheduler_books off, on;
+    assert_int_equal(steps_of(SPECULATION_OFF, 10, 150, &off), 2 * 150);
+    assert_int_equal(atomic_load(&off.tokens_drafted), 0);
+    uint32_t n = steps_of(SPECULATION_ON, 10, 150, &on),
+             held = (uint32_t)atomic_load(&on.drafts_held);
+    assert_true(n < 2 * 100);
+    assert_int_equal(n + held, 2 * 150); /* each step gives a token, and those that held */
+    assert_true(held < atomic_load(&on.tokens_drafted));
+    assert_int_equal(atomic_load(&on.tokens_out), 2 * 150);
+    for (uint32_t max = 1; max < 20; max++) /* never more than was asked for */
+        steps_of(SPECULATION_ON, 10, max, &on);
+}
+
+/* Where rows are free, drafts are made once guesses have proved right; where they cost what they
+ * would gain, none are. */
+static void test_speculation_where_it_pays(void **state)
+{
+    (void)state;
+    for (int dear = 0; dear < 2; dear++) {
+        struct rig g;
+        struct answer a;
+        uint32_t ids[30];
+        rig_fill(ids, 30, 5);
+        rig_open(&g, &(struct rig_options){.habits = true, .draft_rows = 7});
+        struct request_params p = {.max_tokens = 200};
+        rig_submit(&g, &a, &p, ids, 30);
+        do {
+            pace_open(&g.s.pace);
+            for (uint32_t n = 1; n <= 64; n *= 2) {
+                struct load l = {.rows = {n}};
+                pace_learn(&g.s.pace, &l, dear ? 1e6 * n : 1e6);
+            }
+            rig_step(&g);
+            rig_read(&g, &a, UINT32_MAX);
+        } while (!a.done);
+        rig_expect(&g, &a, ids, 30, 200);
+        assert_true(dear ? atomic_load(&g.books.tokens_drafted) == 0 : g.n_steps < 150);
+        rig_close(&g);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -628,6 +728,8 @@ int main(void)
         cmocka_unit_test(test_full_ring),
         cmocka_unit_test(test_end_of_all),
         cmocka_unit_test(test_c10_at_random),
+        cmocka_unit_test(test_speculation_saves_steps),
+        cmocka_unit_test(test_speculation_where_it_pays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

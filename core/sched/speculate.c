@@ -1,0 +1,85 @@
+/* [05 scheduler] the drafts of a step: for each running stream as many guessed tokens as pay.
+ *
+ * Streams without a draft wait for the rows of the others: together these may take SHARE of the step,
+ * so that nobody's gain is another's loss. Nor do drafts compete with prompts, which have use for all
+ * that a step leaves. */
+#include "core/base/mem.h"
+#include "core/sched/scheduler.h"
+
+#include <string.h>
+
+#define SHARE 0.1 /* of the time of the decode rows */
+
+static bool in_prompt(const struct request *r) { return !r->first_ns; }
+
+static bool is_end(const struct scheduler *s, uint32_t id)
+{
+    for (uint32_t i = 0; i < s->o.n_ends; i++)
+        if (s->o.ends[i] == id)
+            return true;
+    return false;
+}
+
+/* What a draft may have: tokens left to say (each step says one anyway), room in the ring, and no end
+ * token, behind which nothing is said. */
+static uint32_t most_of(const struct scheduler *s, const struct request *r)
+{
+    uint32_t left = r->n_max - atomic_load(&r->n_completion), room = ring_room(&r->ring), n = 0;
+    uint32_t most = left < room ? left : room;
+    while (n + 1 < most && n < r->draft.n && !is_end(s, r->draft.id[n]))
+        n++;
+    return n;
+}
+
+static void set(struct request *r, uint32_t n)
+{
+    ASSERT(r->n_timeline + n <= r->cap_timeline);
+    r->n_draft = n;
+    memcpy(r->timeline + r->n_timeline, r->draft.id, n * sizeof(*r->timeline));
+}
+
+/* Guesses for all that decode. Returns how many do; *n_guesses: of them have one. */
+ON_ENGINE static uint32_t guess(struct scheduler *s, struct load *load, uint32_t *n_guesses)
+{
+    uint32_t n = 0;
+    *n_guesses = 0;
+    for (uint32_t i = 0; i < s->n_running; i++) {
+        struct request *r = s->running[i];
+        r->draft.n = 0;
+        if (in_prompt(r) || r->blocked)
+            continue;
+        if (!r->draft.n_ends)
+            draft_open(&r->draft, r->cap_timeline);
+        draft_guess(&r->draft, r->timeline, r->n_timeline);
+        *n_guesses += r->draft.n > 0;
+        load_add(load, LOAD_DECODE, r->seq.n_tokens, 1);
+        n++;
+    }
+    return n;
+}
+
+void scheduler_speculate(struct scheduler *s)
+{
+    struct load load = {0};
+    bool always = s->o.speculation == SPECULATION_ON, prompts = false;
+    uint32_t rows = s->o.max_logits - s->o.max_running, n_guesses;
+    if (s->o.speculation == SPECULATION_OFF || !rows)
+        return;
+    uint32_t n = guess(s, &load, &n_guesses);
+    for (uint32_t i = 0; i < s->n_running; i++)
+        prompts |= in_prompt(s->running[i]);
+    if (!n_guesses || (prompts && !always))
+        return;
+    double tokens = n, limit = (n_guesses < n ? 1 + SHARE : 4) * pace_ns(&s->pace, &load);
+    for (uint32_t i = 0; i < s->n_running; i++) {
+        struct request *r = s->running[i];
+        uint32_t most = most_of(s, r), end = r->n_timeline;
+        most = most < rows ? most : rows;
+        uint32_t k =
+            always ? most : draft_rows(&r->draft, &s->pace, &load, tokens, end, most, limit);
+        set(r, k);
+        rows -= k;
+        load_add(&load, LOAD_PROMPT, end, k);
+        tokens += draft_gain(&r->draft, k);
+    }
+}

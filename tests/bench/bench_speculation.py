@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""Speculation off, adaptive and on, in turn: tokens a second, one JSON line per text and number of clients. Never gates.
+
+    tests/bench/bench_speculation.py [MODEL] [CLIENTS,...] [ROUNDS]       default: the default model, 1,8, 3
+
+Texts: `edit` (a list to be said again with a change, greedy), `prose` (a story, greedy), `sampled` (a story at
+temperature 0.8). Each client asks for 128 tokens; figures are medians over the rounds, in which the three
+daemons take turns."""
+import http.client
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+ATTEND = os.environ.get("ATTEND", str(ROOT / "build/attend"))
+MODES = ("off", "auto", "on")
+TOKENS = 128
+ITEMS = [f'{{"id": {i}, "name": "item number {i}", "colour": "{c}", "price": {i}.50}}'
+         for i, c in enumerate("red green blue black white brown grey pink".split())]
+STORIES = ["Once upon a time a young fisherman", "The history of the city begins with", "My grandmother always told me that",
+           "In the middle of the forest there was", "The machine in the cellar had never", "Every morning the old teacher",
+           "When the war was over, the soldiers", "Nobody in the village believed that"]
+
+
+def body(text, i):
+    if text == "edit":
+        items = "\n".join(ITEMS[i % 8:] + ITEMS[:i % 8])
+        return {"prompt": f"{items}\n\nThe same list again:\n{items}\n\nThe same list again:\n", "temperature": 0}
+    return {"prompt": STORIES[i % 8], "temperature": 0 if text == "prose" else 0.8, "seed": i}
+
+
+def generate(port, fields):
+    c = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    c.request("POST", "/generate", json.dumps({**fields, "max_tokens": TOKENS, "ignore_eos": True, "stream": False}))
+    answer = json.loads(c.getresponse().read())
+    assert answer["usage"]["completion_tokens"] == TOKENS, answer
+    c.close()
+    return answer["tokens"]
+
+
+def load(port, text, n):
+    threads = [threading.Thread(target=generate, args=(port, body(text, i))) for i in range(n)]
+    begin = time.monotonic()
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    return n * TOKENS / (time.monotonic() - begin)
+
+
+def start(model, mode):
+    d = subprocess.Popen([ATTEND, "serve", model, "--port", "0", "--speculation", mode], stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE, text=True)
+    d.port = int(d.stdout.readline().rsplit(":", 1)[1])
+    for line in d.stderr:
+        if "model ready" in line:
+            break
+    threading.Thread(target=d.stderr.read, daemon=True).start()
+    return d
+
+
+def main():
+    model = sys.argv[1] if len(sys.argv) > 1 else str(ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf")
+    counts = [int(n) for n in (sys.argv[2] if len(sys.argv) > 2 else "1,8").split(",")]
+    rounds = int(sys.argv[3]) if len(sys.argv) > 3 else 3
+    daemons = {mode: start(model, mode) for mode in MODES}
+    try:
+        for text in ("edit", "prose", "sampled"):
+            assert len({tuple(generate(d.port, body(text, 0))) for d in daemons.values()}) == 1, "other answers"
+            for n in counts:
+                rates = {mode: [] for mode in MODES}
+                for _ in range(rounds):
+                    for mode, d in daemons.items():
+                        rates[mode].append(load(d.port, text, n))
+                median = {mode: statistics.median(r) for mode, r in rates.items()}
+                print(json.dumps({"bench": "speculation", "text": text, "clients": n,
+                                  **{f"{m}_tok_s": round(r, 1) for m, r in median.items()},
+                                  "auto_to_off": round(median["auto"] / median["off"], 3),
+                                  "on_to_off": round(median["on"] / median["off"], 3)}), flush=True)
+    finally:
+        for d in daemons.values():
+            d.terminate()
+            d.wait()
+
+
+if __name__ == "__main__":
+    main()
