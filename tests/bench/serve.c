@@ -680,7 +680,8 @@ int main(int argc, char **argv)
         .n_runs = 1,
         .seed = 1,
         .seconds = 10,
-        .warm_up = 1};
+        .warm_up = 1,
+        .timeout = 60};
     bool failed = false;
     read_options(&o, argc, argv);
     for (uint32_t i = 0; i < o.n_runs; i++) {
