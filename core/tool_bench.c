@@ -9,6 +9,7 @@
 #include "core/tool.h"
 #include "core/tool_run.h"
 
+#include <string.h>
 #include <unistd.h>
 
 enum { CHUNK = 512, MAX_REPEATS = 100 }; /* rows of a prefill step where nobody said */
@@ -223,10 +224,10 @@ static int check(const struct tool_bench *job, struct error *err)
 /* Resident memory that is neither weights nor keys and values. */
 static void read_resident(struct bench *b)
 {
-    unsigned long pages = 0;
+    char line[128] = ""; /* sizes in pages: all, resident, ... */
     FILE *f = fopen("/proc/self/statm", "re");
-    if (f && fscanf(f, "%*s %lu", &pages) != 1)
-        pages = 0;
+    char *second = f && fgets(line, sizeof(line), f) ? strchr(line, ' ') : NULL;
+    uint64_t pages = second ? strtoul(second, NULL, 10) : 0;
     if (f)
         fclose(f);
     uint64_t known = mem_held(MEM_WEIGHTS);
