@@ -123,28 +123,43 @@ static void look_ahead(const struct int_format *f, const uint8_t *w, uint32_t n_
     job->n_ahead = n_tiles > AHEAD_TILES ? 0 : (n_lines + n_tiles - 1) / n_tiles;
 }
 
-/* Tiles [begin, end), whose acc starts at 0. A tile alone reads the panel itself. */
+/* The tile that reads blocks of a panel as they are, or NULL. Reading 4 bits pays twice, unpacking 5
+ * or 6 for more than 4 rows not once. */
+static int_tile_fn *direct_tile(const struct panel *p, const struct planes *x, uint32_t mt)
+{
+    const uint32_t bits = p->format->bits;
+    if (!p->direct || x->n_tiles > (bits == 4 ? 2 : 1) || ((bits == 5 || bits == 6) && mt > 4))
+        return NULL;
+    return p->direct->tile[cpu_level()][x->n_planes - 1][mt - 1];
+}
+
+/* Tiles [begin, end), whose acc starts at 0: some blocks after the other, all tiles. */
 static void run_int(const struct panel *p, const uint8_t *w, const struct planes *x, uint32_t begin,
                     uint32_t end, float *acc)
 {
     enum cpu_level level = cpu_level();
     struct int_decoded decoded;
     struct int_product job = {.w = w, .decoded = &decoded, .n = x->n_blocks, .x = x->rows};
-    if (x->n_tiles == 1 && p->direct && p->direct->tile[level][x->n_planes - 1][x->n_rows - 1]) {
+    int_tile_fn *direct = direct_tile(p, x, planes_tile(x, 1));
+    if (direct && x->n_tiles == 1) {
         job.acc = acc;
-        p->direct->tile[level][x->n_planes - 1][x->n_rows - 1](&job);
+        direct(&job);
         return;
     }
     for (uint32_t b = 0; b < x->n_blocks; b += job.n) {
         job.begin = b;
         job.n = x->n_blocks - b < INT_BLOCKS ? x->n_blocks - b : INT_BLOCKS;
-        p->decode[level](w, b, job.n, &decoded);
+        if (!direct)
+            p->decode[level](w, b, job.n, &decoded);
         job.acc = acc;
         look_ahead(p->format, w, end - begin, &job);
         for (uint32_t i = begin; i < end; i++) {
             uint32_t mt = planes_tile(x, i + 1) - planes_tile(x, i);
             job.x = planes_at(x, i) + b * planes_record(mt, x->n_planes).n_bytes;
-            int_multiply(level, p->format, x->n_planes, mt, &job);
+            if (direct)
+                direct_tile(p, x, mt)(&job);
+            else
+                int_multiply(level, p->format, x->n_planes, mt, &job);
             job.acc += (size_t)mt * PANEL_ROWS;
             job.ahead += 64UL * job.n_ahead * job.n;
         }

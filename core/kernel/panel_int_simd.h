@@ -243,15 +243,19 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(const struct int_product *job, const uin
     const uint8_t *ahead = job->ahead;
     const uint32_t n_ahead = h0 ? 0 : job->n_ahead;
     float *acc = job->acc + SIMD_LANES * h0;
+    /* acc stays in registers, unless a second plane or unpacking needs these */
+    const int easy = decoded || bits == 4 || bits == 8;
+    const int kept =
+        SIMD_DOTS && (mt < 4 || (mt == 4 && (easy || n_planes == 1)) || (easy && n_planes == 1));
     VF f[PLANES_TILE][2];
-    if (SIMD_DOTS)
+    if (kept)
         SIMD_UNROLL for (size_t t = 0; t < mt; t++) SIMD_UNROLL for (size_t h = 0; h < 2; h++)
             f[t][h] = OP(load_ps)(acc + t * PANEL_ROWS + SIMD_LANES * h);
     for (uint32_t i = 0; i < job->n; i++, x += at.n_bytes) {
         const uint32_t b = job->begin + i;
         const uint8_t *p = decoded ? codes : codes + int_block_at(bits, scales, b);
         const uint8_t *super = codes + int_super_at(bits, scales, b), *s = p + int_code_bytes(bits);
-        if (decoded)
+        if (decoded || n_ahead)
             for (uint32_t line = 0; line < n_ahead; line++, ahead += 64)
                 __builtin_prefetch(ahead, 0, 2);
         else if (!h0)
@@ -260,6 +264,8 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(const struct int_product *job, const uin
         SIMD_UNROLL for (size_t g = 0; g < n_groups; g++)
         {
             VI u[PLANES_TILE][2];
+            if (!kept)
+                SIMD_FORGET(acc);
             const size_t start = n_groups == 2 ? at.halves + g * 4 * mt : at.start;
             if (n_planes == 2 || has_min)
                 SIMD_UNROLL for (size_t t = 0; t < mt; t++) u[t][0] = u[t][1] =
@@ -269,7 +275,8 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(const struct int_product *job, const uin
                     NAME(start)(x + start + 4 * t, n_planes, shift);
             NAME(dots)(u, p, bits, most, g * n_steps, (g + 1) * n_steps, x, mt, h0);
             if (n_planes == 2) {
-                SIMD_FORGET(p);
+                SIMD_AFTER(p, u[mt - 1][1]);
+                SIMD_AFTER(x, u[mt - 1][1]);
                 SIMD_UNROLL for (size_t t = 0; t < mt; t++)
                 {
                     u[t][0] = OP(slli_epi32)(u[t][0], 8);
@@ -285,6 +292,8 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(const struct int_product *job, const uin
             }
             SIMD_UNROLL for (size_t h = 0; h < 2; h++)
             {
+                if (SIMD_DOTS)
+                    SIMD_AFTER(x, u[mt - 1][h]);
                 VF scale = decoded ? OP(load_ps)(by->scale[g] + SIMD_LANES * (h0 + h))
                                    : NAME(scale)(super, s, bits, scales, g, h0 + h);
                 VF base = n_planes == 2 ? scale
@@ -296,10 +305,14 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(const struct int_product *job, const uin
                                          : OP(mul_ps)(OP(cvtepi32_ps)(u[t][h]), scale);
                     VF d = NAME(one)(x + at.scale + 4 * t);
                     float *to = acc + t * PANEL_ROWS + SIMD_LANES * h;
-                    if (SIMD_DOTS)
+                    if (kept)
                         f[t][h] = OP(fmadd_ps)(v, d, f[t][h]);
                     else
                         OP(store_ps)(to, OP(fmadd_ps)(v, d, OP(load_ps)(to)));
+                    if (g + 1 < n_groups && h && t + 1 == mt) {
+                        SIMD_AFTER(p, v);
+                        SIMD_AFTER(x, v);
+                    }
                 }
             }
         }
@@ -312,7 +325,7 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(const struct int_product *job, const uin
                 {
                     VF d = NAME(one)(x + at.sum + 4 * t);
                     float *to = acc + t * PANEL_ROWS + SIMD_LANES * h;
-                    if (SIMD_DOTS)
+                    if (kept)
                         f[t][h] = OP(fmadd_ps)(m, d, f[t][h]);
                     else
                         OP(store_ps)(to, OP(fmadd_ps)(m, d, OP(load_ps)(to)));
@@ -323,7 +336,7 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(const struct int_product *job, const uin
             by++;
         }
     }
-    if (SIMD_DOTS)
+    if (kept)
         SIMD_UNROLL for (size_t t = 0; t < mt; t++) SIMD_UNROLL for (size_t h = 0; h < 2; h++)
             OP(store_ps)(acc + t * PANEL_ROWS + SIMD_LANES * h, f[t][h]);
 }

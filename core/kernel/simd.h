@@ -35,6 +35,9 @@
  * tile needs for its sums. */
 #define SIMD_FORGET(p) __asm__("" : "+r"(p))
 
+/* The same, and only once v is computed: what is read through p can not be read before. */
+#define SIMD_AFTER(p, v) __asm__("" : "+r"(p) : "v"(v))
+
 /* A vector whose value the compiler may not look through. */
 #define SIMD_KEEP(v) __asm__("" : "+v"(v))
 

@@ -2,6 +2,7 @@
 """Every lint passes a small clean house, and fails when one fault is planted in it."""
 import os
 import pathlib
+import platform
 import re
 import shutil
 import subprocess
@@ -96,6 +97,24 @@ int f(int n)
     return x + n;
 }
 """
+TILE = """void tile_avx512vnni_1_6(long n);
+void tile_avx512vnni_1_6(long n)
+{
+    for (; n; n--)
+        __asm__ volatile("vpdpbusd %%zmm1, %%zmm2, %%zmm3\\n\\tvmovdqa64 %%zmm3, -64(%%rsp)" ::: "memory");
+}
+"""
+
+
+def spill(root):
+    """A tile that puts a sum on the stack, as the release build would leave it."""
+    folder = root / "build/obj/core/kernel"
+    folder.mkdir(parents=True)
+    (root / "build/flags").write_text("gcc -O3\n")
+    (root / "tile.c").write_text(TILE)
+    subprocess.run(["gcc", "-O2", "-c", "-o", str(folder / "panel_int.o"), str(root / "tile.c")], check=True)
+
+
 # lint, what is wrong, how it is planted, what the lint must say
 PLANTS = [
     ("layers", "an include that points upwards", change("core/model/norm.c", '"core/base/a.h"', '"server/s.h"'), "core/model may not include server/s.h|not a path"),
@@ -121,13 +140,16 @@ PLANTS = [
     ("threads", "a call on the wrong thread", put("core/base/b.c", THREADS), "only_a"),
     ("threads", "a warning of clang", put("core/base/b.c", "/* [base] b */\nstatic int unused(void) { return 1; }\n"), "unused function"),
     ("format", "two statements on one line", put("core/base/b.c", "/* [base] b */\nint f(int n);\nint f(int n) { n++; return n; }\n"), "clang-format"),
+    ("spills", "a sum on the stack", spill, r"tile_avx512vnni_1_6 spills 1 times in its innermost loop: vmovdqa64 %zmm3,-0x40\(%rsp\)"),
     ("tidy", "a value that was never written", put("core/base/b.c", UNINITIALISED), "core.UndefinedBinaryOperatorResult|garbage"),
 ]
 NEEDS = {"headers": "clang", "threads": "clang", "format": "clang-format", "tidy": "clang-tidy"}
+if platform.machine() != "x86_64":
+    NEEDS["spills"] = "a processor whose tiles are looked at"
 
 
 def run(lint, root, *args):
-    env = dict(os.environ, LINT_ROOT=str(root), LINT_STAMPS=str(root / "stamps"))
+    env = dict(os.environ, LINT_ROOT=str(root), LINT_STAMPS=str(root / "stamps"), BUILD="build")
     return subprocess.run([sys.executable, str(LINT / f"{lint}.py"), *args], env=env, capture_output=True, text=True)
 
 
