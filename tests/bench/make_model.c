@@ -55,6 +55,16 @@ static _Noreturn void die(const char *what, const char *about)
     exit(1);
 }
 
+/* A copy of s[0..n) with a NUL behind it. */
+static char *text_of(const char *s, size_t n)
+{
+    char *copy = calloc(n + 1, 1);
+    if (!copy)
+        die("no memory", "");
+    memcpy(copy, s, n);
+    return copy;
+}
+
 /* ---- random values ---- */
 
 /* xorshift64* (Vigna, "An experimental exploration of Marsaglia's xorshift generators"). */
@@ -299,8 +309,8 @@ struct words {
 
 static void add_word(struct words *w, const char *s, size_t n, int type)
 {
-    char *copy = strndup(s, n);
-    if (!copy || w->n == w->cap)
+    char *copy = text_of(s, n);
+    if (w->n == w->cap)
         die("more tokens than the shape's vocabulary", "");
     w->type[w->n] = type;
     w->text[w->n++] = copy;
@@ -337,13 +347,14 @@ static void copy_strings(struct gguf *g, const struct meta *m)
     size_t n;
     for (uint64_t i = 0; list && i < m->n_items; i++) {
         meta_item_str(m, i, &s, &n);
-        list[i] = strndup(s, n);
-        if (!list[i])
-            die("no memory", m->key);
+        list[i] = text_of(s, n);
     }
     if (!list)
         die("no memory", m->key);
     gguf_strs(g, m->key, list, m->n_items);
+    for (uint64_t i = 0; i < m->n_items; i++)
+        free((void *)list[i]);
+    free(list);
 }
 
 static void copy_key(struct gguf *g, const struct meta *m)
@@ -363,8 +374,8 @@ static void copy_key(struct gguf *g, const struct meta *m)
         gguf_bool(g, m->key, m->b);
         break;
     case META_STRING:
-        s = strndup(m->str.s, m->str.n);
-        gguf_str(g, m->key, s ? s : "");
+        s = text_of(m->str.s, m->str.n);
+        gguf_str(g, m->key, s);
         free(s);
         break;
     case META_ARRAY:
