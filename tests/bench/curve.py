@@ -34,7 +34,7 @@ def measure(model, clients, seconds):
                 break
             except urllib.error.HTTPError:
                 pass
-        command = [str(BUILD / "tests/bench/serve"), "--json", "--seconds", str(seconds), "--clients", ",".join(map(str, clients)), url]
+        command = [str(BUILD / "tests/bench/serve"), "--json", "--temperature", "0.8", "--seconds", str(seconds), "--clients", ",".join(map(str, clients)), url]
         lines = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
         sys.stdout.write(lines)
         return [json.loads(line) for line in lines.splitlines()]

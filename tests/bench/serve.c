@@ -502,6 +502,7 @@ static const char usage[] =
     "  --prompt-file FILE   or the lines of a file, in turn\n"
     "  --same               the same prompt always\n"
     "  --tokens N           of an answer [64]\n"
+    "  --temperature T      of sampling [0]\n"
     "  --model NAME         for openai\n"
     "  --seed N             of prompts and arrivals [1]\n"
     "  --ttft-ms, --itl-ms  good answers: the first token in so many ms, "
@@ -572,6 +573,7 @@ enum {
     PROMPTS,
     SAME,
     TOKENS,
+    TEMPERATURE,
     MODEL,
     SEED,
     TTFT,
@@ -625,6 +627,9 @@ static void read_option(struct options *o, int which, const char *value)
     case TOKENS:
         q->n_tokens = (uint32_t)strtoul(value, NULL, 10);
         break;
+    case TEMPERATURE:
+        q->temperature = strtod(value, NULL);
+        break;
     case MODEL:
         q->model = value;
         break;
@@ -654,10 +659,11 @@ static void read_option(struct options *o, int which, const char *value)
 
 static void read_options(struct options *o, int argc, char **argv)
 {
-    static const char *const names[] = {
-        "dialect",    "clients", "rate",        "seconds", "requests", "warm-up", "prompt-words",
-        "prompt-ids", "vocab",   "prompt-file", "same",    "tokens",   "model",   "seed",
-        "ttft-ms",    "itl-ms",  "timeout",     "json",    "help"};
+    static const char *const names[] = {"dialect",     "clients",     "rate",         "seconds",
+                                        "requests",    "warm-up",     "prompt-words", "prompt-ids",
+                                        "vocab",       "prompt-file", "same",         "tokens",
+                                        "temperature", "model",       "seed",         "ttft-ms",
+                                        "itl-ms",      "timeout",     "json",         "help"};
     struct option list[HELP + 2] = {0};
     for (int i = 0; i <= HELP; i++)
         list[i] = (struct option){

@@ -62,13 +62,14 @@ def serve(port, *flags, status=0):
 
 def check_known(dialect, path, n_tokens):
     server = known()
-    [row] = serve(server.server_port, "--dialect", dialect, "--requests", 3, "--warm-up", 0, "--tokens", 9, "--prompt-words", 5)
+    [row] = serve(server.server_port, "--dialect", dialect, "--requests", 3, "--warm-up", 0, "--tokens", 9, "--prompt-words", 5,
+                  "--temperature", 0.5)
     n = [row[k]["n"] for k in ("ttft_ms", "itl_ms", "e2e_ms")]
     assert n == [3, 3 * (n_tokens - 1), 3], n
     assert row["failed"] == row["refused"] == 0 and row["tok_s"] > 0, row
     assert len(server.asked) == 3 and len({b["prompt"] for _, b in server.asked}) == 3, server.asked
     for where, body in server.asked:
-        assert where == path and len(body["prompt"].split()) == 5 and body["stream"] is True, body
+        assert where == path and len(body["prompt"].split()) == 5 and body["stream"] is True and body["temperature"] == 0.5, body
     server.shutdown()
 
 
@@ -140,7 +141,7 @@ def script(name, *flags):
 def test_peers_without_a_peer():
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / "figures"
-        table = script("peers.py", "--models", TINY, "--peers", "", "--cells", "decode,8 streams", "--loads", "1 client", "--rounds", 2,
+        table = script("peers.py", "--models", TINY, "--peers", "", "--no-limits", "--cells", "decode,8 streams", "--loads", "1 client", "--rounds", 2,
                        "--seconds", 0.2, "--json", out)
         decode, streams, load = [json.loads(line) for line in out.read_text().splitlines()]
     assert decode["cell"] == "decode" and len(decode["values"]["attend"]) == 2 and decode["median"]["attend"] > 0, decode
@@ -155,6 +156,7 @@ def test_peers_judges_by_its_bars():
     good = peers.judge("1b-q4_0", "decode", {"attend": 40.0, "llama.cpp": 20.0, "openvino": 30.0})
     assert good["pass"] and good["ratio"] == 2 and good["bar"] == 1.8 and good["stretch"] == 2.2, good
     assert not peers.judge("1b-q4_0", "decode", {"attend": 35.0, "llama.cpp": 20.0, "openvino": None})["pass"]
+    assert peers.judge("1b-q4_0", "decode", {"attend": 35.0, "llama.cpp": 20.0, "openvino": None}, 86)["pass"], "at the machine's limit"
     assert not peers.judge("1b-q4_0", "decode", {"attend": 40.0, "llama.cpp": 20.0, "openvino": 35.0})["pass"], "not 1.15 of the better"
 
 

@@ -58,11 +58,11 @@ static void add_ids(struct str *out, const struct question *q, uint64_t seed)
 static void add_body(struct str *out, const struct question *q, uint64_t seed)
 {
     static const char *const forms[] = {
-        [DIALECT_ATTEND] = ",\"max_tokens\":%u,\"temperature\":0,\"ignore_eos\":true}",
+        [DIALECT_ATTEND] = ",\"max_tokens\":%u,\"temperature\":%g,\"ignore_eos\":true}",
         [DIALECT_LLAMA] =
-            ",\"n_predict\":%u,\"temperature\":0,\"ignore_eos\":true,\"stream\":true}",
+            ",\"n_predict\":%u,\"temperature\":%g,\"ignore_eos\":true,\"stream\":true}",
         [DIALECT_OPENAI] =
-            ",\"max_tokens\":%u,\"temperature\":0,\"ignore_eos\":true,\"stream\":true}",
+            ",\"max_tokens\":%u,\"temperature\":%g,\"ignore_eos\":true,\"stream\":true}",
     };
     str_add(out, "{", 1);
     if (q->dialect == DIALECT_OPENAI) {
@@ -78,7 +78,7 @@ static void add_body(struct str *out, const struct question *q, uint64_t seed)
     else
         add_words(out, q->n_words, seed);
     char rest[128];
-    int n = snprintf(rest, sizeof(rest), forms[q->dialect], q->n_tokens);
+    int n = snprintf(rest, sizeof(rest), forms[q->dialect], q->n_tokens, q->temperature);
     str_add(out, rest, (size_t)n);
 }
 

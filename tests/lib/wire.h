@@ -20,6 +20,7 @@ struct question {
     enum dialect dialect;
     const char *host; /* for the header Host */
     const char *model;
+    double temperature;
     uint32_t n_tokens; /* of the answer */
     uint32_t n_words;  /* of the prompt, where it is made of random words */
     uint32_t n_ids;    /* ... or of random ids, below n_vocab; attend's and llama-server's */
