@@ -262,7 +262,8 @@ def open_servers(model, args, servers):
 
 def take_loads(servers, load, args):
     flags, beside = LOADS[load]
-    return [[s.load(flags, beside, args.seconds, args.seed + i) for s in servers] for i in range(args.rounds)]
+    seed = args.seed + 1000000 * list(LOADS).index(load)  # no load finds another's prompts in the cache
+    return [[s.load(flags, beside, args.seconds, seed + 100000 * i) for s in servers] for i in range(args.rounds)]
 
 
 def median_of(rows, *path):
