@@ -43,8 +43,7 @@ static void add(struct plan *p, struct request *r, uint32_t n, struct kv_pool *k
 {
     uint32_t begin = r->seq.n_tokens, end = begin + n;
     seq_cover(&r->seq, kv, end + r->n_draft);
-    load_add(&p->load, in_prompt(r) ? LOAD_PROMPT : LOAD_DECODE, begin, n);
-    load_add(&p->load, LOAD_PROMPT, end, r->n_draft);
+    load_add(&p->load, in_prompt(r) ? LOAD_PROMPT : LOAD_DECODE, begin, n + r->n_draft);
     bool wanted = end == r->n_timeline && r->n_max;
     r->logits_row = p->n_logits;
     for (uint32_t pos = begin; pos < end + r->n_draft; pos++)
@@ -157,12 +156,11 @@ static void share(struct plan *p, uint32_t n, struct budget *b)
         p->grants[0] += most - total < b->rows ? most - total : b->rows;
 }
 
-/* Nanoseconds that the whole step may take, which so far has the rows of streams. */
-static double whole_step(const struct plan_limits *limits, const struct load *l)
+/* Nanoseconds that the whole step may take, which so far has the rows of streams, with their drafts. */
+static double whole_step(const struct plan_limits *limits, const struct load *decode)
 {
-    struct load decode = {.rows = {l->rows[LOAD_DECODE]}, .scores = {l->scores[LOAD_DECODE]}};
-    double streams = BATCH_STRETCH * pace_ns(limits->pace, &decode);
-    return load_rows(&decode) && streams < limits->step_ns ? streams : limits->step_ns;
+    double streams = BATCH_STRETCH * pace_ns(limits->pace, decode);
+    return load_rows(decode) && streams < limits->step_ns ? streams : limits->step_ns;
 }
 
 void plan_fill(struct plan *p, struct request **running, uint32_t n_running,

@@ -1,12 +1,12 @@
-/* [05 scheduler] The first measurements of pace.h, before the first request: forward passes of 1, 8, 16
- * and 64 rows as long as all of them stay under CALIBRATE_NS, so that a small model knows what a row
+/* [05 scheduler] The first measurements of pace.h, before the first request: a forward pass that touches
+ * the memory, and of 1, 8, 16 and 64 rows as many as stay under CALIBRATE_NS together, so that a small model knows what a row
  * costs when prompts come, and a big one, whose one pass may take as long, is not late for it: it
  * learns from its first steps. What the passes write is forgotten: their page goes back. */
 #include "core/base/clock.h"
 #include "core/sched/scheduler.h"
 
 enum { CALIBRATE_ROWS = 64 };
-#define CALIBRATE_NS 25e6 /* of all passes together; the first may be longer */
+#define CALIBRATE_NS 25e6 /* of those that are measured; the first may be longer */
 
 /* n rows from position 0 on, logits of as many as there is room for, as decode rows have them. */
 ON_ENGINE static double pass(struct scheduler *s, const struct seq *seq, uint32_t n)
@@ -35,12 +35,12 @@ void scheduler_calibrate(struct scheduler *s)
         return;
     if (seq_reserve(&seq, s->o.kv, most)) {
         seq_cover(&seq, s->o.kv, most);
-        double all = pass(s, &seq, 1); /* memory is touched for the first time: tells nothing */
-        double next = all;
+        double cold = pass(s, &seq, 1); /* memory is touched for the first time: tells little */
+        double next = cold / 2, all = 0;
         for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
             struct load l = {0};
             load_add(&l, sizes[i] < CALIBRATE_ROWS ? LOAD_DECODE : LOAD_PROMPT, 0, sizes[i]);
-            next = i ? pace_ns(&s->pace, &l) : next; /* at most */
+            next = i ? pace_ns(&s->pace, &l) / 2 : next; /* in proportion at most, mostly less */
             if (sizes[i] > most || all + next > CALIBRATE_NS)
                 break;
             next = pass(s, &seq, sizes[i]);

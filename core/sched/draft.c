@@ -99,7 +99,7 @@ uint32_t draft_rows(const struct draft *d, const struct pace *pace, const struct
     uint32_t n = 0;
     most = most < d->n ? most : d->n;
     for (uint32_t k = 1; k <= most; k++) {
-        load_add(&with, LOAD_PROMPT, pos + k - 1, 1);
+        load_add(&with, LOAD_DECODE, pos + k - 1, 1);
         double ns = pace_ns(pace, &with);
         double gain = draft_gain(d, k) * now / tokens - margin * (ns - now);
         if (ns > limit_ns)

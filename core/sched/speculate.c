@@ -1,8 +1,7 @@
 /* [05 scheduler] the drafts of a step: for each running stream as many guessed tokens as pay.
  *
  * Streams without a draft wait for the rows of the others: together these may take SHARE of the step,
- * so that nobody's gain is another's loss. Nor do drafts compete with prompts, which have use for all
- * that a step leaves. */
+ * so that nobody's gain is another's loss. Prompt rows come on top, as beside any decode rows. */
 #include "core/base/mem.h"
 #include "core/sched/scheduler.h"
 
@@ -61,14 +60,12 @@ ON_ENGINE static uint32_t guess(struct scheduler *s, struct load *load, uint32_t
 void scheduler_speculate(struct scheduler *s)
 {
     struct load load = {0};
-    bool always = s->o.speculation == SPECULATION_ON, prompts = false;
+    bool always = s->o.speculation == SPECULATION_ON;
     uint32_t rows = s->o.max_logits - s->o.max_running, n_guesses;
     if (s->o.speculation == SPECULATION_OFF || !rows)
         return;
     uint32_t n = guess(s, &load, &n_guesses);
-    for (uint32_t i = 0; i < s->n_running; i++)
-        prompts |= in_prompt(s->running[i]);
-    if (!n_guesses || (prompts && !always))
+    if (!n_guesses)
         return;
     double tokens = n, limit = (n_guesses < n ? 1 + SHARE : 4) * pace_ns(&s->pace, &load);
     for (uint32_t i = 0; i < s->n_running; i++) {
@@ -79,7 +76,7 @@ void scheduler_speculate(struct scheduler *s)
             always ? most : draft_rows(&r->draft, &s->pace, &load, tokens, end, most, limit);
         set(r, k);
         rows -= k;
-        load_add(&load, LOAD_PROMPT, end, k);
+        load_add(&load, LOAD_DECODE, end, k);
         tokens += draft_gain(&r->draft, k);
     }
 }

@@ -5,7 +5,8 @@
 
 Each stream decodes at temperature 0. Gaps between the tokens of all of them: without the prompt (2 s before it
 arrives and 2 s after its first token, for the streams' own context grows meanwhile) and beside it; how long it
-took to its first token there, and how long it takes alone."""
+took to its first token there, and how long it takes alone. Without speculation, for what such streams say
+repeats itself; FLAGS in the environment are flags of the daemon."""
 import http.client
 import json
 import os
@@ -18,7 +19,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ATTEND = os.environ.get("ATTEND", str(ROOT / "build/attend"))
-FLAGS = os.environ.get("FLAGS", "").split()
+FLAGS = os.environ.get("FLAGS", "--speculation off").split()
 
 
 def stream(port, body, times, until=None):
