@@ -297,9 +297,9 @@ uint32_t workers_barriers(const struct workers *pool)
 
 /* ---- shares ---- */
 
-struct share share_begin(const struct worker *w, uint32_t n)
+struct share share_begin(const struct worker *w, uint32_t n, uint32_t least)
 {
-    struct share s = {.w = w, .n = n, .owner = w->id};
+    struct share s = {.w = w, .n = n, .least = least, .owner = w->id};
     if (w->pool) {
         struct slot *self = &w->pool->slots[w->id];
         s.set = self->n_shares++ % 2;
@@ -310,9 +310,10 @@ struct share share_begin(const struct worker *w, uint32_t n)
 }
 
 /* Chunk i of a slice; false: there are no more. */
-static bool chunk_of(uint32_t i, uint32_t *begin, uint32_t *end)
+static bool chunk_of(uint32_t i, uint32_t least, uint32_t *begin, uint32_t *end)
 {
     uint32_t n = *end - *begin, size = (n + CHUNKS - 1) / CHUNKS;
+    size = size > least ? size : least;
     if (i >= CHUNKS || i * size >= n)
         return false;
     *begin += i * size;
@@ -332,7 +333,7 @@ bool share_take(struct share *s, uint32_t *begin, uint32_t *end)
         }
         uint32_t i = atomic_fetch_add_explicit(&w->pool->slots[s->owner].taken[s->set], 1,
                                                memory_order_relaxed);
-        if (chunk_of(i, begin, end))
+        if (chunk_of(i, s->least, begin, end))
             return true;
     }
     return false;

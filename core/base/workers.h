@@ -45,16 +45,18 @@ static inline void worker_slice(const struct worker *w, uint32_t n, uint32_t *be
     *end = (uint32_t)((uint64_t)n * (w->id + 1) / w->n);
 }
 
-/* n items handed out in chunks: a worker takes those of its own slice, about eight, one after the
- * other, and then what is left of the others', so that one that was held up costs little.
- * All workers begin the same shares in the same order, with a barrier between two of them:
+/* n items handed out in chunks: a worker takes those of its own slice, about eight and of `least`
+ * items at least, one after the other, and then what is left of the others', so that one that was
+ * held up costs little. All workers begin the same shares in the same order, with a barrier between
+ * two of them:
  *
- *   struct share s = share_begin(w, n);
+ *   struct share s = share_begin(w, n, 1);
  *   for (uint32_t begin, end; share_take(&s, &begin, &end);) ... */
 struct share {
     const struct worker *w;
-    uint32_t n, owner, from; /* of whose slice is taken, and how far from one's own that is */
-    uint32_t set;            /* which of the counters */
+    uint32_t n, least;
+    uint32_t owner, from; /* of whose slice is taken, and how far from one's own that is */
+    uint32_t set;         /* which of the counters */
 };
-struct share share_begin(const struct worker *w, uint32_t n);
+struct share share_begin(const struct worker *w, uint32_t n, uint32_t least);
 bool share_take(struct share *s, uint32_t *begin, uint32_t *end);

@@ -114,6 +114,14 @@ void matmul_quantise(const struct matmul_input *in, uint32_t begin, uint32_t end
         planes_quantise(&p, r, in->x + (size_t)r * in->n_in, in->n_in);
 }
 
+void matmul_quantise_part(const struct matmul_input *in, const struct planes_part *part)
+{
+    if (!in->buffer || !n_planes(in->activations))
+        return;
+    struct planes p = planes_layout(in->n_rows, in->n_in, n_planes(in->activations), in->buffer);
+    planes_quantise_part(&p, part);
+}
+
 /* The job's share of fetching the blocks after its own, while n_tiles pass by them. */
 static void look_ahead(const struct int_format *f, const uint8_t *w, uint32_t n_tiles,
                        struct int_product *job)

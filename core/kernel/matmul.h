@@ -11,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/base/workers.h"
+#include "core/kernel/planes.h"
 #include "core/kernel/quant.h"
 
 #include <stdbool.h>
@@ -66,6 +67,9 @@ size_t matmul_input_bytes(uint32_t n_rows, uint32_t n_in, enum activations activ
 /* Quantises rows [begin, end) of in->x into in->buffer. No-op for ACTIVATIONS_FLOAT or no buffer.
  * Barrier before matmul_run. */
 void matmul_quantise(const struct matmul_input *in, uint32_t begin, uint32_t end);
+
+/* The same for some columns of some rows, from where the part says, not from in->x. */
+void matmul_quantise_part(const struct matmul_input *in, const struct planes_part *part);
 
 /* What becomes of the products p = scale x W^T + bias. */
 enum matmul_store {

@@ -10,6 +10,7 @@
 struct ops {
     void (*layer_norm)(const float *, const float *, const float *, float, float *, uint32_t);
     void (*rms_norm)(const float *, const float *, float, float *, uint32_t);
+    void (*gain)(const struct ops_gain *);
     void (*add)(float *, const float *, size_t);
     void (*scale)(const float *, float, float *, size_t);
     void (*silu)(const float *, const float *, float *, size_t);
@@ -67,6 +68,8 @@ void ops_rms_norm(const float *x, const float *gain, float eps, float *y, uint32
 {
     ops()->rms_norm(x, gain, eps, y, n);
 }
+
+void ops_gain(const struct ops_gain *job) { ops()->gain(job); }
 
 void ops_add(float *x, const float *y, size_t n) { ops()->add(x, y, n); }
 

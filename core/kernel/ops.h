@@ -15,6 +15,16 @@ void ops_layer_norm(const float *x, const float *gain, const float *bias, float 
 /* RMSNorm (Zhang and Sennrich 2019): y = x / sqrt(mean(x^2) + eps) * gain. y may be x. */
 void ops_rms_norm(const float *x, const float *gain, float eps, float *y, uint32_t n);
 
+/* The part of RMSNorm that a few columns can do alone: h = x * gain, and square = the sum of x^2 over
+ * the columns. n_rows rows of n columns, x_stride and h_stride floats apart; square [n_rows]. */
+struct ops_gain {
+    const float *x, *gain;
+    float *h, *square;
+    size_t x_stride, h_stride;
+    uint32_t n_rows, n;
+};
+void ops_gain(const struct ops_gain *job);
+
 /* x += y */
 void ops_add(float *x, const float *y, size_t n);
 

@@ -201,22 +201,37 @@ TARGET_AVX2 static void row_avx2(struct place to, int n_planes, const float *x, 
 
 typedef void row_fn(struct place to, int n_planes, const float *x, uint32_t n);
 
-void planes_quantise(const struct planes *p, uint32_t row, const float *x, uint32_t n_in)
+void planes_quantise_part(const struct planes *p, const struct planes_part *part)
 {
-    uint32_t tile = planes_tile_of(p, row), first = planes_tile(p, tile);
-    uint32_t n_whole = n_in / PLANES_BLOCK, rest = n_in % PLANES_BLOCK;
-    struct place to = {
-        .record = planes_at(p, tile), .mt = planes_tile(p, tile + 1) - first, .t = row - first};
+    uint32_t tile = planes_tile_of(p, part->row), next = planes_tile(p, tile + 1);
+    uint32_t n_whole = part->n / PLANES_BLOCK, rest = part->n % PLANES_BLOCK;
+    const float *x = part->x;
+    struct place to = {.t = part->row - planes_tile(p, tile)};
     row_fn *quantise = row_scalar;
 #if defined(__x86_64__)
     if (cpu_level() != CPU_SCALAR)
         quantise = row_avx2;
 #endif
-    quantise(to, (int)p->n_planes, x, n_whole);
-    if (rest) {
-        float last[PLANES_BLOCK] = {0};
-        memcpy(last, x + (size_t)n_whole * PLANES_BLOCK, rest * sizeof(float));
-        to.record += n_whole * planes_record(to.mt, p->n_planes).n_bytes;
-        quantise(to, (int)p->n_planes, last, 1);
+    for (uint32_t r = part->row; r < part->row + part->n_rows; r++, to.t++, x += part->stride) {
+        if (r == next) {
+            next = planes_tile(p, ++tile + 1);
+            to.t = 0;
+        }
+        to.mt = next - r + to.t;
+        size_t n_bytes = planes_record(to.mt, p->n_planes).n_bytes;
+        to.record = planes_at(p, tile) + part->k / PLANES_BLOCK * n_bytes;
+        quantise(to, (int)p->n_planes, x, n_whole);
+        if (rest) {
+            float last[PLANES_BLOCK] = {0};
+            memcpy(last, x + (size_t)n_whole * PLANES_BLOCK, rest * sizeof(float));
+            to.record += n_whole * n_bytes;
+            quantise(to, (int)p->n_planes, last, 1);
+        }
     }
+}
+
+void planes_quantise(const struct planes *p, uint32_t row, const float *x, uint32_t n_in)
+{
+    struct planes_part part = {.x = x, .row = row, .n_rows = 1, .n = n_in};
+    planes_quantise_part(p, &part);
 }

@@ -20,6 +20,20 @@ static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
 static uint32_t group_of(const struct hparams *h) { return h->n_heads / h->n_kv_heads; }
 
+static uint32_t splits_of_row(const struct step *s, uint32_t r)
+{
+    return s->batch->rows[r].pos / (s->kv->geometry.page_tokens * s->m->plan.split_pages) + 1;
+}
+
+/* Row r's ctx of the heads of a group, or NULL: it is not wanted of the last layer. */
+static float *ctx_of(const struct step *s, uint32_t layer, uint32_t r, uint32_t kv_head)
+{
+    const struct hparams *h = &s->m->h;
+    int32_t slot = slot_of(s, layer, r);
+    size_t head = (size_t)slot * h->n_heads + (size_t)kv_head * group_of(h);
+    return slot < 0 ? NULL : s->a->ctx.x + head * h->head_dim;
+}
+
 /* Row r's first value of q; k and v of a KV head. */
 static const float *q_of(const struct step *s, uint32_t r, uint32_t head)
 {
@@ -63,15 +77,21 @@ static void store(const struct step *s, uint32_t layer, uint32_t r, uint32_t kv_
     attention_store(s->kv->geometry.type, k, v_of(s, r, kv_head), t, page_k, page_v, dim, tokens);
 }
 
-/* The whole batch's keys and values, before anyone reads them. KV heads first, so that workers
- * write far from each other. */
-static void store_all(const struct step *s, uint32_t layer)
+/* Whoever brings the last of a KV head's k and v writes them to their pages. */
+void attention_keep(const struct step *s, uint32_t layer, uint32_t begin, uint32_t end)
 {
-    uint32_t begin, end, n_rows = s->batch->n_rows;
-    worker_slice(s->worker, n_rows * s->m->h.n_kv_heads, &begin, &end);
-    for (uint32_t i = begin; i < end; i++)
-        store(s, layer, i % n_rows, i / n_rows);
-    worker_barrier(s->worker);
+    const struct hparams *h = &s->m->h;
+    uint32_t at = h->n_heads * h->head_dim;
+    for (uint32_t i = 0; i < 2 * h->n_kv_heads && at < end; i++, at += h->head_dim) {
+        uint32_t kv_head = i % h->n_kv_heads, from = begin > at ? begin : at;
+        uint32_t to = least(at + h->head_dim, end);
+        atomic_uint *left = &s->m->plan.unstored[kv_head];
+        if (from >= to || atomic_fetch_sub(left, to - from) != to - from)
+            continue;
+        atomic_store(left, 2 * h->head_dim); /* for the next layer */
+        for (uint32_t r = 0; r < s->batch->n_rows; r++)
+            store(s, layer, r, kv_head);
+    }
 }
 
 /* Queries of a unit: of each row the heads of the group, times 1 / sqrt(head_dim). */
@@ -104,13 +124,25 @@ struct taken {
     uint32_t layer, kv_head;
 };
 
+static bool is_wanted(const struct step *s, const struct unit *u, uint32_t layer)
+{
+    for (uint32_t r = u->row; r < u->row + u->n_rows; r++)
+        if (slot_of(s, layer, r) >= 0)
+            return true;
+    return false;
+}
+
 static struct taken take(const struct step *s, uint32_t layer)
 {
     const struct plan *p = &s->m->plan;
-    uint32_t i = atomic_fetch_add_explicit(&p->next[layer], 1, memory_order_relaxed);
-    if (i >= p->n_units * s->m->h.n_kv_heads)
-        return (struct taken){NULL, layer, 0};
-    return (struct taken){&p->units[p->n_units - 1 - i % p->n_units], layer, i / p->n_units};
+    for (uint32_t i;;) {
+        i = atomic_fetch_add_explicit(&p->next[layer], 1, memory_order_relaxed);
+        if (i >= p->n_units * s->m->h.n_kv_heads)
+            return (struct taken){NULL, layer, 0};
+        const struct unit *u = &p->units[p->n_units - 1 - i % p->n_units];
+        if (is_wanted(s, u, layer))
+            return (struct taken){u, layer, i / p->n_units};
+    }
 }
 
 static uint32_t first_page(const struct step *s, const struct unit *u)
@@ -214,41 +246,22 @@ static void attend_whole(const struct step *s, const struct taken *t, const stru
         attention_join(a->n_q, all.m, all.l, all.o, a->m, a->l, a->o, dim);
     }
     for (uint32_t r = u->row; r < u->row + u->n_rows; r++, q += group) {
-        size_t head = (size_t)r * h->n_heads + (size_t)t->kv_head * group;
-        attention_end(group, all.l + q, all.o + (size_t)q * dim, s->a->ctx + head * dim, dim);
+        float *ctx = ctx_of(s, t->layer, r, t->kv_head);
+        if (ctx)
+            attention_end(group, all.l + q, all.o + (size_t)q * dim, ctx, dim);
     }
-}
-
-/* Does what was taken and gives what is to be done next. */
-static struct taken attend_unit(const struct step *s, const struct taken *t)
-{
-    const struct plan *p = &s->m->plan;
-    const struct unit *u = t->u;
-    struct taken next = {NULL, t->layer, 0};
-    uint32_t tokens = s->kv->geometry.page_tokens * p->split_pages;
-    uint32_t own = s->batch->rows[u->row].pos / tokens; /* the split with the row's own key */
-    if (!p->store_first && own >= u->split_begin && own < u->split_end)
-        store(s, t->layer, u->row, t->kv_head);
-    struct attention a = queries(s, u, t->kv_head);
-    if (u->parts) {
-        attend_split(s, t, &a, u->split_begin, &next);
-        keep_part(s, t, &a);
-    } else {
-        attend_whole(s, t, &a, &next);
-    }
-    return next;
 }
 
 /* Parts of row r and the heads of a group, in order, to ctx. */
-static void join_parts(const struct step *s, uint32_t r, uint32_t kv_head)
+static void join_parts(const struct step *s, uint32_t layer, uint32_t r, uint32_t kv_head)
 {
     const struct hparams *h = &s->m->h;
     const struct plan *p = &s->m->plan;
     const struct scratch *c = s->scratch;
-    uint32_t n = s->batch->rows[r].pos / (s->kv->geometry.page_tokens * p->split_pages) + 1;
+    uint32_t n = splits_of_row(s, r);
     uint32_t group = group_of(h), dim = h->head_dim;
     size_t head = (size_t)kv_head * group, at = (size_t)p->part[r] * h->n_heads + head;
-    float *o = s->a->ctx + ((size_t)r * h->n_heads + head) * dim;
+    float *o = ctx_of(s, layer, r, kv_head);
     memcpy(c->all_m, p->part_m + at, group * sizeof(float));
     memcpy(c->all_l, p->part_l + at, group * sizeof(float));
     memcpy(o, p->part_o + at * dim, (size_t)group * dim * sizeof(float));
@@ -260,17 +273,46 @@ static void join_parts(const struct step *s, uint32_t r, uint32_t kv_head)
     attention_end(group, c->all_l, o, o, dim);
 }
 
-void attention_apply(const struct step *s, uint32_t layer)
+/* The last unit of some rows is done: their ctx, joined and quantised for the next product. */
+static void finish_rows(const struct step *s, const struct unit *u, uint32_t layer)
 {
     const struct plan *p = &s->m->plan;
-    uint32_t n_kv = s->m->h.n_kv_heads, begin, end;
-    if (p->store_first)
-        store_all(s, layer);
+    const struct stack *out = &s->m->w.layers[layer].out;
+    struct matmul_input in = feed_input(s, out, &s->a->ctx, rows_after(s, layer));
+    for (uint32_t r = u->row; r < u->row + u->n_rows; r++) {
+        int32_t slot = slot_of(s, layer, r);
+        if (slot < 0)
+            continue;
+        for (uint32_t kv_head = 0; p->part[r] >= 0 && kv_head < s->m->h.n_kv_heads; kv_head++)
+            join_parts(s, layer, r, kv_head);
+        matmul_quantise(&in, (uint32_t)slot, (uint32_t)slot + 1);
+    }
+}
+
+/* Does what was taken and gives what is to be done next. */
+static struct taken attend_unit(const struct step *s, const struct taken *t)
+{
+    const struct unit *u = t->u;
+    atomic_uint *left = &s->m->plan.left[u->row];
+    struct taken next = {NULL, t->layer, 0};
+    struct attention a = queries(s, u, t->kv_head);
+    if (u->parts) {
+        attend_split(s, t, &a, u->split_begin, &next);
+        keep_part(s, t, &a);
+    } else {
+        attend_whole(s, t, &a, &next);
+    }
+    if (atomic_fetch_sub(left, 1) == 1) {
+        uint32_t n_units = u->parts ? splits_of_row(s, u->row) : 1;
+        atomic_store(left, n_units * s->m->h.n_kv_heads); /* for the next layer */
+        finish_rows(s, u, t->layer);
+    }
+    return next;
+}
+
+void attention_apply(const struct step *s, uint32_t layer)
+{
     for (struct taken t = take(s, layer); t.u;)
         t = attend_unit(s, &t);
     worker_barrier(s->worker);
-    step_rows(s, s->batch->n_rows, &begin, &end);
-    for (uint32_t r = begin; r < end; r++)
-        for (uint32_t kv_head = 0; p->part[r] >= 0 && kv_head < n_kv; kv_head++)
-            join_parts(s, r, kv_head);
 }

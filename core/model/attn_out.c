@@ -4,7 +4,9 @@
  * 2017, 3.2.2). ctx [n, n_heads * head_dim], WO [dim, n_heads * head_dim], y [n, dim]. */
 #include "core/model/stages.h"
 
-void attn_out_project(const struct step *s, const struct layer *w)
+void attn_out_project(const struct step *s, uint32_t layer)
 {
-    stack_run(s, &w->out, s->a->ctx, s->batch->n_rows, s->a->y);
+    const struct layer *w = &s->m->w.layers[layer];
+    struct ending e = {&w->out, &s->a->ctx, &w->attn, branch_into(&w->ffn, &w->up)};
+    block_join(s, &e, layer);
 }

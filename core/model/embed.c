@@ -11,18 +11,22 @@ void embed_rows(const struct step *s)
 {
     const struct model *m = s->m;
     const struct act *a = s->a;
+    const struct layer *first = &m->w.layers[0];
+    struct into into = branch_into(&first->attn, &first->qkv);
     uint32_t begin, end, dim = m->h.dim;
-    step_rows(s, s->batch->n_rows, &begin, &end);
+    worker_slice(s->worker, s->batch->n_rows, &begin, &end);
     for (uint32_t r = begin; r < end; r++) {
         const struct batch_row *row = &s->batch->rows[r];
-        float *x = a->x + (size_t)r * dim, *h = a->h + (size_t)r * dim;
+        float *x = a->x + (size_t)r * dim;
         matrix_row(&m->w.embed, row->token, x);
         if (m->h.arch->pos == POS_LEARNED) {
-            matrix_row(&m->w.position, row->pos, h);
-            ops_add(x, h, dim);
+            matrix_row(&m->w.position, row->pos, s->scratch->row);
+            ops_add(x, s->scratch->row, dim);
         } else {
             ops_rope_turn(a->turn + (size_t)r * m->h.rope_dims, row->pos, m->freq,
                           m->h.rope_dims / 2);
         }
     }
+    norm_rows(s, &into, s->batch->n_rows, begin, end);
+    worker_barrier(s->worker);
 }

@@ -1,6 +1,7 @@
 /* [12 block] forward: a batch through all stages, and the plan and the room that they share. */
 #include "core/base/mem.h"
 #include "core/kernel/attention.h"
+#include "core/kernel/panel.h"
 #include "core/model/model.h"
 #include "core/model/stages.h"
 
@@ -8,7 +9,7 @@
 #include <string.h>
 
 enum {
-    SOLO_ROWS = 4,      /* up to these a batch is run solo (stages.h) */
+    PART_ROWS = 4,      /* rows whose keys are read in parts, of the longest timelines */
     SPLIT_TOKENS = 256, /* keys of a split, in whole pages: never by rows or workers */
     LEAST_SPLIT = 128,  /* what is left of that with any page size */
     UNIT_QUERIES = 96,  /* rows of a unit times heads of a group, at least one row */
@@ -38,31 +39,34 @@ enum activations stack_activations(const struct model *m, bool fine)
     return fine && m->activations == ACTIVATIONS_INT8 ? ACTIVATIONS_INT16 : m->activations;
 }
 
-static void layout_act(const struct model *m, struct act *a, uint32_t rows, uint8_t *base,
-                       size_t *used)
+static void layout_feed(const struct model *m, struct feed *f, uint32_t n_in, bool fine,
+                        uint8_t *base, size_t *used)
+{
+    f->x = take(base, used, (size_t)m->max_rows * n_in, sizeof(float));
+    f->planes =
+        take(base, used, matmul_input_bytes(m->max_rows, n_in, stack_activations(m, fine)), 1);
+}
+
+static void layout_act(const struct model *m, struct act *a, uint8_t *base, size_t *used)
 {
     const struct hparams *h = &m->h;
-    size_t heads = (size_t)h->n_heads * h->head_dim, planes = 0;
-    const struct {
-        size_t n_in;
-        bool fine;
-    } inputs[] = {{h->dim, true}, {heads, false}, {h->ff_dim, true}};
-    for (int i = 0; i < 3; i++) {
-        size_t n = matmul_input_bytes(rows, (uint32_t)inputs[i].n_in,
-                                      stack_activations(m, inputs[i].fine));
-        planes = n > planes ? n : planes;
-    }
-    a->x = take(base, used, (size_t)rows * h->dim, sizeof(float));
-    a->h = take(base, used, (size_t)rows * h->dim, sizeof(float));
-    a->ctx = take(base, used, rows * heads, sizeof(float));
-    a->mid = take(base, used, (size_t)rows * h->ff_dim, sizeof(float));
-    a->turn = take(base, used, (size_t)rows * h->rope_dims, sizeof(float));
-    a->planes = take(base, used, planes, 1);
+    size_t rows = m->max_rows, panels = h->dim / PANEL_ROWS + 1;
+    a->x = take(base, used, rows * h->dim, sizeof(float));
+    a->y = take(base, used, rows * h->dim, sizeof(float));
+    a->square = take(base, used, rows * panels, sizeof(float));
+    a->turn = take(base, used, rows * h->rope_dims, sizeof(float));
+    a->qkv = take(base, used, rows * (h->n_heads + 2 * h->n_kv_heads) * h->head_dim, sizeof(float));
+    layout_feed(m, &a->h, h->dim, true, base, used);
+    layout_feed(m, &a->ctx, h->n_heads * h->head_dim, false, base, used);
+    layout_feed(m, &a->mid, h->ff_dim, true, base, used);
 }
 
 static void layout_scratch(const struct model *m, struct scratch *c, uint8_t *base, size_t *used)
 {
     size_t n = (size_t)unit_rows(&m->h) * (m->h.n_heads / m->h.n_kv_heads), dim = m->h.head_dim;
+    c->tile = take(base, used, (size_t)2 * m->max_rows * TILE_PANELS * PANEL_ROWS, sizeof(float));
+    c->scale = take(base, used, m->max_rows, sizeof(float));
+    c->row = take(base, used, m->h.dim, sizeof(float));
     c->q = take(base, used, n * dim, sizeof(float));
     c->o = take(base, used, n * dim, sizeof(float));
     c->all_o = take(base, used, n * dim, sizeof(float));
@@ -79,11 +83,14 @@ static void layout_scratch(const struct model *m, struct scratch *c, uint8_t *ba
 static void layout_plan(const struct model *m, struct plan *p, uint8_t *base, size_t *used)
 {
     const struct hparams *h = &m->h;
-    p->cap_parts = SOLO_ROWS * (m->max_context / LEAST_SPLIT + 1);
+    p->cap_parts = PART_ROWS * (m->max_context / LEAST_SPLIT + 1);
     p->cap_units = m->max_rows + p->cap_parts;
     p->units = take(base, used, p->cap_units, sizeof(*p->units));
     p->part = take(base, used, m->max_rows, sizeof(*p->part));
     p->wanted = take(base, used, m->max_rows, sizeof(*p->wanted));
+    p->slot = take(base, used, m->max_rows, sizeof(*p->slot));
+    p->left = take(base, used, m->max_rows, sizeof(*p->left));
+    p->unstored = take(base, used, h->n_kv_heads, sizeof(*p->unstored));
     p->next = take(base, used, h->n_layers, sizeof(*p->next));
     p->part_m = take(base, used, (size_t)p->cap_parts * h->n_heads, sizeof(float));
     p->part_l = take(base, used, (size_t)p->cap_parts * h->n_heads, sizeof(float));
@@ -93,30 +100,17 @@ static void layout_plan(const struct model *m, struct plan *p, uint8_t *base, si
 size_t model_layout(struct model *m, uint8_t *base)
 {
     const struct hparams *h = &m->h;
-    size_t used = 0, rows = m->max_rows;
-    size_t qkv = (size_t)(h->n_heads + 2 * h->n_kv_heads) * h->head_dim;
-    struct act act, one_act;
-    struct scratch one_scratch;
-    layout_act(m, &act, m->max_rows, base, &used);
-    act.qkv = take(base, &used, rows * qkv, sizeof(float));
-    act.ff = take(base, &used, rows * h->ff_dim * 2, sizeof(float));
-    act.y = take(base, &used, rows * h->dim, sizeof(float));
+    size_t used = 0;
+    struct scratch one;
+    layout_act(m, &m->act, base, &used);
     m->freq = take(base, &used, h->rope_dims / 2, sizeof(*m->freq));
     layout_plan(m, &m->plan, base, &used);
-    struct act *own = take(base, &used, m->n_workers, sizeof(*own));
-    struct scratch *scratch = take(base, &used, m->n_workers, sizeof(*scratch));
+    m->scratch = take(base, &used, m->n_workers, sizeof(*m->scratch));
     for (uint32_t i = 0; i < m->n_workers; i++) {
-        one_act = act; /* with the shared outputs */
-        layout_act(m, &one_act, least(SOLO_ROWS, m->max_rows), base, &used);
-        layout_scratch(m, &one_scratch, base, &used);
-        if (!base)
-            continue;
-        own[i] = one_act;
-        scratch[i] = one_scratch;
+        layout_scratch(m, &one, base, &used);
+        if (base)
+            m->scratch[i] = one;
     }
-    m->act = act;
-    m->own = own;
-    m->scratch = scratch;
     return used;
 }
 
@@ -165,27 +159,20 @@ static uint32_t splits_of(const struct plan *p, uint32_t pos, uint32_t tokens)
     return pos / (tokens * p->split_pages) + 1;
 }
 
-/* Solo, every worker joins all heads for itself: from parts. */
-static bool fits_solo(const struct plan *p, const struct batch *b, uint32_t tokens)
-{
-    uint64_t n_parts = 0;
-    if (b->n_rows > SOLO_ROWS)
-        return false;
-    for (uint32_t r = 0; r < b->n_rows; r++)
-        n_parts += splits_of(p, b->rows[r].pos, tokens);
-    return n_parts <= p->cap_parts;
-}
-
-/* One unit, or where there is room, and few rows have much to read, one for each split. */
-static void plan_units(struct plan *p, const struct batch *b, uint32_t row, uint32_t n,
-                       uint32_t tokens)
+/* One unit, or where there is room, and a row has much to read, one for each split. */
+static void plan_units(const struct model *m, struct plan *p, const struct batch *b, uint32_t row,
+                       uint32_t n, uint32_t tokens)
 {
     uint32_t n_splits = splits_of(p, b->rows[row].pos, tokens);
-    bool parts = p->solo || (n == 1 && n_splits > 1 && p->n_parts + n_splits <= p->cap_parts);
-    for (uint32_t r = row; r < row + n; r++) {
-        p->part[r] = parts ? (int64_t)p->n_parts : -1;
-        p->n_parts += parts ? n_splits : 0;
+    bool parts = n == 1 && n_splits > 1 && p->n_parts + n_splits <= p->cap_parts;
+    for (uint32_t r = row; r < row + n; r++)
+        p->part[r] = -1;
+    if (parts) {
+        p->part[row] = (int64_t)p->n_parts;
+        p->n_parts += n_splits;
     }
+    atomic_store_explicit(&p->left[row], (parts ? n_splits : 1) * m->h.n_kv_heads,
+                          memory_order_relaxed);
     for (uint32_t split = 0; split < (parts ? n_splits : 1); split++) {
         ASSERT(p->n_units < p->cap_units);
         p->units[p->n_units++] = (struct unit){.row = row,
@@ -196,30 +183,38 @@ static void plan_units(struct plan *p, const struct batch *b, uint32_t row, uint
     }
 }
 
+static void plan_wanted(struct plan *p, const struct batch *b)
+{
+    p->n_wanted = 0;
+    for (uint32_t r = 0; r < b->n_rows; r++) {
+        p->slot[r] = b->rows[r].logits_row;
+        ASSERT(p->slot[r] < 0 || (uint32_t)p->slot[r] == p->n_wanted);
+        if (p->slot[r] >= 0)
+            p->wanted[p->n_wanted++] = r;
+    }
+    ASSERT(p->n_wanted == b->n_logits);
+}
+
 void plan_batch(struct model *m, const struct batch *b, const struct kv_pool *kv)
 {
     struct plan *p = &m->plan;
-    uint32_t tokens = kv->geometry.page_tokens, n_wanted = 0;
+    uint32_t tokens = kv->geometry.page_tokens;
     ASSERT(b->n_rows <= m->max_rows && tokens <= MAX_PAGE_TOKENS);
     p->n_units = p->n_parts = 0;
     p->split_pages = tokens < SPLIT_TOKENS ? SPLIT_TOKENS / tokens : 1;
-    p->solo = fits_solo(p, b, tokens);
-    p->store_first = false;
     for (uint32_t i = 0; i < m->h.n_layers; i++)
         atomic_store_explicit(&p->next[i], 0, memory_order_relaxed);
+    for (uint32_t i = 0; i < m->h.n_kv_heads; i++)
+        atomic_store_explicit(&p->unstored[i], 2 * m->h.head_dim, memory_order_relaxed);
     for (uint32_t r = 0; r < b->n_rows; r++) {
         check_row(m, &b->rows[r], kv);
-        if (b->rows[r].logits_row >= 0)
-            p->wanted[n_wanted++] = r;
-        if (r && b->rows[r].seq == b->rows[r - 1].seq) {
-            ASSERT(b->rows[r].pos == b->rows[r - 1].pos + 1);
-            p->store_first = true;
-        }
+        ASSERT(!r || b->rows[r].seq != b->rows[r - 1].seq ||
+               b->rows[r].pos == b->rows[r - 1].pos + 1);
     }
-    ASSERT(n_wanted == b->n_logits);
+    plan_wanted(p, b);
     for (uint32_t r = 0, n; r < b->n_rows; r += n) {
         n = run_of(m, b, r, tokens);
-        plan_units(p, b, r, n, tokens);
+        plan_units(m, p, b, r, n, tokens);
     }
 }
 
@@ -228,45 +223,37 @@ void plan_batch(struct model *m, const struct batch *b, const struct kv_pool *kv
 struct step step_begin(struct model *m, const struct worker *worker, const struct batch *batch,
                        const struct kv_pool *kv)
 {
-    return (struct step){m,
-                         worker,
-                         batch,
-                         kv,
-                         m->plan.solo ? &m->own[worker->id] : &m->act,
-                         &m->scratch[worker->id]};
+    return (struct step){m, worker, batch, kv, &m->act, &m->scratch[worker->id]};
 }
 
-void step_rows(const struct step *s, uint32_t n, uint32_t *begin, uint32_t *end)
+uint32_t rows_after(const struct step *s, uint32_t layer)
 {
-    *begin = 0;
-    *end = n;
-    if (!s->m->plan.solo)
-        worker_slice(s->worker, n, begin, end);
+    return layer + 1 < s->m->h.n_layers ? s->batch->n_rows : s->m->plan.n_wanted;
 }
 
-void step_share(const struct step *s)
+int32_t slot_of(const struct step *s, uint32_t layer, uint32_t r)
 {
-    if (!s->m->plan.solo)
-        worker_barrier(s->worker);
+    return layer + 1 < s->m->h.n_layers ? (int32_t)r : s->m->plan.slot[r];
 }
 
-void stack_run(const struct step *s, const struct stack *w, const float *in, uint32_t n_rows,
-               float *y)
+struct matmul_input feed_input(const struct step *s, const struct stack *w, const struct feed *feed,
+                               uint32_t n_rows)
 {
-    struct matmul_input x = {.x = in,
-                             .n_rows = n_rows,
-                             .n_in = w->w[0].n_in,
-                             .activations = stack_activations(s->m, w->fine),
-                             .buffer = w->quantised ? s->a->planes : NULL};
-    uint32_t begin, end, at = 0;
-    step_rows(s, n_rows, &begin, &end);
-    matmul_quantise(&x, begin, end);
-    step_share(s);
-    for (uint32_t i = 0; i < w->n; i++) {
-        matmul_run(&w->w[i], &x, w->bias ? w->bias + at : NULL, y + at, w->n_out, s->worker);
-        at += w->w[i].n_out;
-    }
-    worker_barrier(s->worker);
+    return (struct matmul_input){.x = feed->x,
+                                 .n_rows = n_rows,
+                                 .n_in = w->w[0].n_in,
+                                 .activations = stack_activations(s->m, w->fine),
+                                 .buffer = w->quantised ? feed->planes : NULL};
+}
+
+bool feed_floats(const struct step *s, const struct stack *w)
+{
+    return w->floats || s->m->activations == ACTIVATIONS_FLOAT;
+}
+
+uint32_t panels_least(const struct stack *w, uint32_t n_rows)
+{
+    return w->quantised || n_rows < BLAS_ROWS ? 1 : TILE_PANELS;
 }
 
 /* ---- forward ---- */

@@ -8,15 +8,14 @@
 
 void lm_head(const struct step *s, float *logits)
 {
-    const struct model *m = s->m;
-    const struct act *a = s->a;
-    uint32_t begin, end, n = s->batch->n_logits;
+    const struct stack *w = &s->m->w.head;
+    uint32_t n = s->m->plan.n_wanted;
     if (n == 0)
         return;
-    step_share(s); /* a wanted row may be another worker's */
-    step_rows(s, n, &begin, &end);
-    for (uint32_t i = begin; i < end; i++)
-        norm_row(m, &m->w.output_norm, a->x + (size_t)m->plan.wanted[i] * m->h.dim,
-                 a->h + (size_t)i * m->h.dim);
-    stack_run(s, &m->w.head, a->h, n, logits);
+    struct matmul_input in = feed_input(s, w, &s->a->h, n);
+    struct matmul_output out = {
+        .y = logits, .stride = w->n_out, .scale = norm_scale(s, n), .bias = w->bias};
+    struct share share = share_begin(s->worker, w->w[0].n_panels, panels_least(w, n));
+    for (uint32_t begin, end; share_take(&share, &begin, &end);)
+        matmul_run_panels(&w->w[0], &in, &out, begin, end, s->worker->id);
 }

@@ -4,9 +4,52 @@
  * hands over to those that find it: q = h WQ^T + bq, k = h WK^T + bk, v = h WV^T + bv (Vaswani et
  * al. 2017, 3.2). h [n, dim], q [n, n_heads * head_dim]; k and v [n, n_kv_heads * head_dim]: with
  * fewer KV heads than heads a group of heads shares a key and a value (Ainslie et al. 2023). */
+#include "core/kernel/panel.h"
 #include "core/model/stages.h"
 
-void qkv_project(const struct step *s, const struct layer *w)
+/* Panels [begin, end) of the stack, of which matrix i has the panels from `at` and the columns from
+ * `column` on. */
+static void run_part(const struct step *s, const struct stack *w, const struct matmul_input *in,
+                     struct matmul_output *out, uint32_t begin, uint32_t end)
 {
-    stack_run(s, &w->qkv, s->a->h, s->batch->n_rows, s->a->qkv);
+    float *qkv = out->y;
+    const float *bias = w->bias;
+    for (uint32_t i = 0, at = 0, column = 0; i < w->n; i++) {
+        uint32_t n = w->w[i].n_panels, from = begin > at ? begin - at : 0;
+        uint32_t to = end > at ? end - at : 0;
+        to = to < n ? to : n;
+        out->y = qkv + column;
+        out->bias = bias ? bias + column : NULL;
+        if (from < to)
+            matmul_run_panels(&w->w[i], in, out, from, to, s->worker->id);
+        at += n;
+        column += w->w[i].n_out;
+    }
+    out->y = qkv;
+}
+
+/* The column that panel i of the stack begins with. */
+static uint32_t column_of(const struct stack *w, uint32_t i)
+{
+    uint32_t column = 0;
+    for (uint32_t m = 0; m < w->n; column += w->w[m].n_out, i -= w->w[m].n_panels, m++)
+        if (i < w->w[m].n_panels)
+            return column + i * PANEL_ROWS;
+    return column;
+}
+
+void qkv_project(const struct step *s, uint32_t layer)
+{
+    const struct stack *w = &s->m->w.layers[layer].qkv;
+    uint32_t n_rows = s->batch->n_rows, n_panels = 0;
+    struct matmul_input in = feed_input(s, w, &s->a->h, n_rows);
+    struct matmul_output out = {.y = s->a->qkv, .stride = w->n_out, .scale = norm_scale(s, n_rows)};
+    for (uint32_t i = 0; i < w->n; i++)
+        n_panels += w->w[i].n_panels;
+    struct share share = share_begin(s->worker, n_panels, panels_least(w, n_rows));
+    for (uint32_t begin, end; share_take(&share, &begin, &end);) {
+        run_part(s, w, &in, &out, begin, end);
+        attention_keep(s, layer, column_of(w, begin), column_of(w, end));
+    }
+    worker_barrier(s->worker);
 }

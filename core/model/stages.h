@@ -1,12 +1,16 @@
 /* [12 block] What flows between the stages [06] to [13], and their functions. Private to
  * core/model and its tests.
  *
- * Every worker runs every stage over the same batch (SPMD). Row-wise work (embedding, norms,
- * activations, quantising) is shared out by rows; matrix products by panels of output; attention
- * by units of (rows, KV head, split of the keys). They meet at barriers. A batch of few rows is
- * run `solo`: each worker keeps the residual stream and does the row-wise work for itself, which
- * takes as long as waiting for another to do it and spares the barrier. The bits are the same
- * either way (README: the same bits). */
+ * Every worker runs every stage over the same batch (SPMD). A matrix product is shared out by
+ * panels of its output, for all rows, and what follows it is done at once to the columns that a worker
+ * has just computed: keys and values go to their pages, activations are applied, the residual is
+ * added and normed, and all is quantised for the next product. Attention is shared out by units of
+ * (rows, KV head, split of the keys). So a layer has five meetings of the workers, however many rows
+ * there are: after QKV, attention, its output, and the two halves of the MLP.
+ *
+ * An RMSNorm divides a row by one number, known only when all its columns are there. The product
+ * after it waits for them anyway and does the division: W (x gain / rms) = (W (x gain)) / rms. Other
+ * norms need whole rows, shared out by rows, and two meetings more. */
 #pragma once
 
 #include "core/base/workers.h"
@@ -36,6 +40,7 @@ struct stack {
     uint32_t n_out;    /* of all */
     const float *bias; /* [n_out] or NULL */
     bool quantised;    /* one of them reads integers */
+    bool floats;       /* one of them reads floats */
     bool fine;         /* reads 16 bits where activations are int8 (stack_activations) */
 };
 
@@ -48,7 +53,7 @@ struct layer {
     struct branch attn, ffn;
     struct stack qkv;  /* [(n_heads + 2 n_kv_heads) head_dim, dim] */
     struct stack out;  /* [dim, n_heads head_dim] */
-    struct stack up;   /* [ff_dim, dim], or gate and up: [2 ff_dim, dim] */
+    struct stack up;   /* [ff_dim, dim], or gate and up, each [ff_dim, dim] */
     struct stack down; /* [dim, ff_dim] */
 };
 
@@ -80,24 +85,33 @@ bool weights_all_float(const struct weights *w, const struct hparams *h);
 
 /* ---- buffers ---- */
 
-/* Rows of a batch on their way. Shared by all workers, or in solo the worker's own; the outputs of
- * matrix products, which all workers write, are always shared. */
-struct act {
-    float *x;        /* [rows, dim]: the residual stream */
-    float *h;        /* [rows, dim]: a norm of it, the input of a branch */
-    float *ctx;      /* [rows, n_heads * head_dim]: what attention brought */
-    float *mid;      /* [rows, ff_dim]: the MLP's activations */
-    float *turn;     /* [rows, rope_dims]: cosines and sines of the positions */
-    uint8_t *planes; /* the input of the next matrix product, quantised */
-    float *qkv;      /* [rows, (n_heads + 2 n_kv_heads) * head_dim] */
-    float *ff;       /* [rows, ff_dim or 2 ff_dim] */
-    float *y;        /* [rows, dim]: what a branch adds to x */
+/* Rows on their way into a stack: as floats, where one of its matrices reads those, and quantised. */
+struct feed {
+    float *x; /* [rows, n_in] */
+    uint8_t *planes;
 };
 
-/* A worker's own room for one unit of attention (kernel/attention.h). */
+/* Rows of a batch on their way, shared by all workers. */
+struct act {
+    float *x;      /* [rows, dim]: the residual stream */
+    float *square; /* [dim / 32, max_rows]: sums of x^2 over 32 columns, where norms divide late */
+    float *turn;   /* [rows, rope_dims]: cosines and sines of the positions */
+    float *qkv;    /* [rows, (n_heads + 2 n_kv_heads) * head_dim] */
+    float *y;      /* [rows, dim]: what a branch adds to x, where a norm stands between */
+    struct feed h; /* [rows, dim]: a norm of x, the input of a branch; of the LM head */
+    struct feed ctx; /* [rows, n_heads * head_dim]: what attention brought */
+    struct feed mid; /* [rows, ff_dim]: the MLP's activations */
+};
+
+enum { TILE_PANELS = 8, BLAS_ROWS = 64 };
+
+/* A worker's own room, most of it for one unit of attention (kernel/attention.h). */
 struct scratch {
-    float *q, *o, *all_o;                 /* [queries, head_dim] */
-    float *s;                             /* [ATTENTION_BLOCK, page_tokens] */
+    float *tile;          /* [2, rows, up to TILE_PANELS panels]: columns just computed */
+    float *scale;         /* [rows]: what a norm multiplies a product's rows by */
+    float *row;           /* [dim] */
+    float *q, *o, *all_o; /* [queries, head_dim] */
+    float *s;             /* [ATTENTION_BLOCK, page_tokens] */
     float *m, *l, *decay, *all_m, *all_l; /* [queries] */
     uint32_t *n_keys;                     /* [queries] */
     float *floats;                        /* [2, page_tokens, head_dim] */
@@ -116,14 +130,16 @@ struct plan {
     uint32_t n_units, cap_units;
     int64_t *part; /* [max_rows]: first of a row's parts, or -1: ctx is written at once */
     uint32_t n_parts, cap_parts;
-    float *part_o;        /* [cap_parts, n_heads, head_dim] */
-    float *part_m;        /* [cap_parts, n_heads] */
-    float *part_l;        /* [cap_parts, n_heads] */
-    atomic_uint *next;    /* [n_layers]: units taken so far */
-    uint32_t *wanted;     /* [max_rows]: rows whose logits are wanted */
+    float *part_o;     /* [cap_parts, n_heads, head_dim] */
+    float *part_m;     /* [cap_parts, n_heads] */
+    float *part_l;     /* [cap_parts, n_heads] */
+    atomic_uint *next; /* [n_layers]: units taken so far */
+    atomic_uint *left; /* [max_rows], at a unit's first row: units times KV heads still to come */
+    atomic_uint *unstored; /* [n_kv_heads]: columns of their k and v still to come */
+    uint32_t *wanted;      /* [n_wanted]: rows whose logits are wanted */
+    int32_t *slot;         /* [max_rows]: a row's place among these, or -1 */
+    uint32_t n_wanted;
     uint32_t split_pages; /* of a split: fixed by the page size */
-    bool store_first;     /* keys are read by other units than the one that could store them */
-    bool solo;
 };
 
 struct model {
@@ -131,9 +147,8 @@ struct model {
     struct weights w;
     enum activations activations, room; /* room: what the buffers were made for */
     uint32_t max_rows, max_context, n_workers;
-    double *freq;            /* [rope_dims / 2]: angle per position */
-    struct act act;          /* of all workers */
-    struct act *own;         /* [n_workers]: for solo */
+    double *freq; /* [rope_dims / 2]: angle per position */
+    struct act act;
     struct scratch *scratch; /* [n_workers] */
     struct plan plan;
     uint8_t *memory; /* all buffers above */
@@ -163,7 +178,7 @@ struct step {
     const struct worker *worker;
     const struct batch *batch;
     const struct kv_pool *kv;
-    const struct act *a; /* m->act, or in solo m->own of this worker */
+    const struct act *a;
     struct scratch *scratch;
 };
 
@@ -172,25 +187,57 @@ void plan_batch(struct model *m, const struct batch *batch, const struct kv_pool
 struct step step_begin(struct model *m, const struct worker *worker, const struct batch *batch,
                        const struct kv_pool *kv);
 
-/* The rows, of n, that this worker prepares: all in solo, else its slice. */
-void step_rows(const struct step *s, uint32_t n, uint32_t *begin, uint32_t *end);
+/* Rows that leave attention: in the last layer only those whose logits are wanted. The i-th of them
+ * is row i of what follows. */
+uint32_t rows_after(const struct step *s, uint32_t layer);
 
-/* Prepared rows may now be read by all: a barrier, none in solo. */
-void step_share(const struct step *s);
+/* Where row r of the batch goes, or -1: it ends in this layer. */
+int32_t slot_of(const struct step *s, uint32_t layer, uint32_t r);
 
-/* in [n_rows, n_in] -> y [n_rows, stack.n_out]: quantises, shares, multiplies, meets. */
-void stack_run(const struct step *s, const struct stack *w, const float *in, uint32_t n_rows,
-               float *y);
+/* n_rows rows of a feed as the stack reads them. */
+struct matmul_input feed_input(const struct step *s, const struct stack *w, const struct feed *feed,
+                               uint32_t n_rows);
+bool feed_floats(const struct step *s, const struct stack *w); /* the floats of a feed are read */
+
+/* Panels of a stack of one or more matrices as one share: few at a time cost OpenBLAS dearly. */
+uint32_t panels_least(const struct stack *w, uint32_t n_rows);
+
+/* Where a norm's result goes: to h, for this stack. */
+struct into {
+    const struct norm *norm;
+    const struct stack *to;
+};
+struct into branch_into(const struct branch *w, const struct stack *to);
+struct into next_into(const struct step *s, uint32_t layer); /* after the MLP */
 
 /* ---- the stages, in order ---- */
 
-void embed_rows(const struct step *s); /* tokens -> x, turn */
+void embed_rows(const struct step *s); /* tokens -> x, h, turn */
+
+/* The norm divides late: the next product scales its rows by norm_scale. */
+bool norm_is_late(const struct model *m);
 void norm_row(const struct model *m, const struct norm *w, const float *x, float *y); /* [dim] */
-void norm_apply(const struct step *s, const struct norm *w);                          /* x -> h */
-void qkv_project(const struct step *s, const struct layer *w);                        /* h -> qkv */
-void attention_apply(const struct step *s, uint32_t layer);         /* qkv, pages -> ctx */
-void attn_out_project(const struct step *s, const struct layer *w); /* ctx -> y */
-void mlp_forward(const struct step *s, const struct layer *w);      /* h -> y */
-void block_join(const struct step *s, const struct branch *w);      /* x += y */
+/* x -> h: rows [begin, end) of n_rows; or, of a late norm, panels [begin, end) of all rows. */
+void norm_rows(const struct step *s, const struct into *into, uint32_t n_rows, uint32_t begin,
+               uint32_t end);
+void norm_panels(const struct step *s, const struct into *into, uint32_t n_rows, uint32_t begin,
+                 uint32_t end);
+const float *norm_scale(const struct step *s, uint32_t n_rows); /* [n_rows] or NULL */
+
+void qkv_project(const struct step *s, uint32_t layer); /* h -> qkv; K and V to their pages */
+/* Columns [begin, end) of qkv are computed, for all rows. */
+void attention_keep(const struct step *s, uint32_t layer, uint32_t begin, uint32_t end);
+void attention_apply(const struct step *s, uint32_t layer);  /* qkv, pages -> ctx */
+void attn_out_project(const struct step *s, uint32_t layer); /* ctx -> y; x += y -> h */
+void mlp_forward(const struct step *s, uint32_t layer);      /* h -> mid -> y; x += y -> h */
+
+/* The end of a branch: y = W in, x += y with the branch's norms, and the next norm of it to h. */
+struct ending {
+    const struct stack *w;
+    const struct feed *in;
+    const struct branch *norms;
+    struct into next;
+};
+void block_join(const struct step *s, const struct ending *e, uint32_t layer);
 void block_forward(const struct step *s, uint32_t layer);
-void lm_head(const struct step *s, float *logits); /* x -> logits */
+void lm_head(const struct step *s, float *logits); /* h -> logits */

@@ -44,6 +44,7 @@ struct room {
     struct matrix *w;
     enum quant_id type;
     uint32_t n_out, n_in;
+    bool first; /* of a pair that is read side by side */
 };
 
 struct list {
@@ -118,7 +119,7 @@ static void add_rows(struct list *l, const struct tensor *t, struct matrix *w, u
 static void add_room(struct list *l, struct matrix *w, enum quant_id type, uint32_t n_out,
                      uint32_t n_in)
 {
-    l->rooms[l->n_rooms++] = (struct room){w, type, n_out, n_in};
+    l->rooms[l->n_rooms++] = (struct room){w, type, n_out, n_in, false};
 }
 
 /* A matrix alone. */
@@ -177,11 +178,12 @@ static int list_biases(struct list *l, uint32_t layer, const struct part *parts,
     return 0;
 }
 
+/* Parts of one type and whole panels are packed as one matrix; side_by_side: never, but in turns. */
 static int list_stack(struct list *l, uint32_t layer, const struct part *parts, uint32_t n_parts,
-                      uint32_t n_in, struct stack *s)
+                      uint32_t n_in, bool side_by_side, struct stack *s)
 {
     const struct tensor *t[3];
-    bool together = true;
+    bool together = !side_by_side;
     uint32_t at = 0;
     for (uint32_t i = 0; i < n_parts; i++) {
         if (find(l, parts[i].id, layer, "weight", REQUIRED, (struct shape){parts[i].n_out, n_in},
@@ -189,6 +191,7 @@ static int list_stack(struct list *l, uint32_t layer, const struct part *parts, 
             return -1;
         together = together && t[i]->type == t[0]->type && s->n_out % PANEL_ROWS == 0;
         s->quantised = s->quantised || !floats(t[i]->type);
+        s->floats = s->floats || floats(t[i]->type);
         s->n_out += parts[i].n_out;
     }
     s->n = together ? 1 : n_parts;
@@ -197,6 +200,7 @@ static int list_stack(struct list *l, uint32_t layer, const struct part *parts, 
     for (uint32_t i = 0; i < n_parts; at += parts[i].n_out, i++) {
         if (!together)
             add_room(l, &s->w[i], t[i]->type, parts[i].n_out, n_in);
+        l->rooms[l->n_rooms - 1].first = side_by_side && i == 0 && n_parts > 1;
         add_rows(l, t[i], &s->w[together ? 0 : i], together ? at : 0);
     }
     return list_biases(l, layer, parts, n_parts, s);
@@ -211,8 +215,8 @@ static int list_qkv(struct list *l, uint32_t layer, struct stack *s)
     const struct tensor *t;
     if (find(l, NAME_attn_qkv, layer, "weight", OPTIONAL, (struct shape){q + 2 * kv, h->dim}, &t))
         return -1;
-    return t ? list_stack(l, layer, fused, 1, h->dim, s)
-             : list_stack(l, layer, apart, 3, h->dim, s);
+    return t ? list_stack(l, layer, fused, 1, h->dim, false, s)
+             : list_stack(l, layer, apart, 3, h->dim, false, s);
 }
 
 static int list_layer(struct list *l, uint32_t i, struct layer *w)
@@ -233,10 +237,10 @@ static int list_layer(struct list *l, uint32_t i, struct layer *w)
         list_norm(l, NAME_ffn_norm_on, i, on, &w->ffn.on) ||
         list_norm(l, NAME_ffn_norm_after, i, after, &w->ffn.after))
         return -1;
-    if (list_qkv(l, i, &w->qkv) || list_stack(l, i, out, 1, heads, &w->out) ||
-        list_stack(l, i, gated ? up : up + 1, gated ? 2 : 1, h->dim, &w->up))
+    if (list_qkv(l, i, &w->qkv) || list_stack(l, i, out, 1, heads, false, &w->out) ||
+        list_stack(l, i, gated ? up : up + 1, gated ? 2 : 1, h->dim, true, &w->up))
         return -1;
-    return list_stack(l, i, down, 1, h->ff_dim, &w->down);
+    return list_stack(l, i, down, 1, h->ff_dim, false, &w->down);
 }
 
 /* The LM head, or where it may be and none is there, the embedding matrix with the head's bias. */
@@ -251,7 +255,7 @@ static int list_head(struct list *l)
              (struct shape){h->n_vocab, h->dim}, &t))
         return -1;
     if (t)
-        return list_stack(l, 0, part, 1, h->dim, &l->w->head);
+        return list_stack(l, 0, part, 1, h->dim, false, &l->w->head);
     l->w->tied = true;
     l->w->head.n = 1;
     l->w->head.n_out = h->n_vocab;
@@ -320,9 +324,7 @@ static uint32_t pieces_of(const struct item *i)
 
 static void fill_vector(const struct filling *f, const struct item *i)
 {
-    float *out = f->vectors + i->offset;
-    quant_table[i->t->type].dequant(out + i->at, i->t->data, i->t->dims[0]);
-    *i->vector = out;
+    quant_table[i->t->type].dequant(f->vectors + i->offset + i->at, i->t->data, i->t->dims[0]);
 }
 
 static void fill_piece(const struct filling *f, const struct item *i, uint32_t piece)
@@ -342,7 +344,7 @@ static void fill_worker(const struct worker *worker, void *arg)
 {
     struct filling *f = arg;
     const struct item *items = f->l->items;
-    struct share share = share_begin(worker, f->n_pieces);
+    struct share share = share_begin(worker, f->n_pieces, 1);
     for (uint32_t begin, end; share_take(&share, &begin, &end);)
         for (uint32_t i = 0; begin < end; begin++) {
             while (begin >= items[i].piece + pieces_of(&items[i]))
@@ -355,6 +357,20 @@ static void fill_worker(const struct worker *worker, void *arg)
                 return;
             }
         }
+}
+
+/* Places room i at `at`, or it and the next in turns: a panel of the one, a panel of the other. The
+ * number of rooms placed; *at moves on. */
+static uint32_t place(const struct list *l, uint32_t i, uint8_t **at)
+{
+    struct matrix *w = l->rooms[i].w, *next = l->rooms[i].first ? l->rooms[i + 1].w : NULL;
+    size_t panel_bytes = w->panel_bytes;
+    bool pair = next && next->n_bytes == w->n_bytes && next->panel == w->panel;
+    matrix_place(w, *at, panel_bytes * (pair ? 2 : 1));
+    if (pair)
+        matrix_place(next, *at + panel_bytes, 2 * panel_bytes);
+    *at += w->n_bytes * (pair ? 2 : 1);
+    return pair ? 2 : 1;
 }
 
 /* One block for all, on huge pages also where a matrix is small. */
@@ -374,10 +390,8 @@ static int make_room(struct list *l, float **vectors, struct error *err)
         return error_set(err, ERR_NO_MEMORY, "no memory for %zu bytes of weights", w->memory_bytes);
     *vectors = (float *)(void *)(w->memory + n_panel_bytes);
     uint8_t *at = w->memory;
-    for (uint32_t i = 0; i < l->n_rooms; i++) {
-        matrix_place(l->rooms[i].w, at, l->rooms[i].w->panel_bytes);
-        at += l->rooms[i].w->n_bytes;
-    }
+    for (uint32_t i = 0; i < l->n_rooms;)
+        i += place(l, i, &at);
     return 0;
 }
 
@@ -389,8 +403,11 @@ int weights_open(struct weights *w, const struct checkpoint *c, const struct hpa
     int rc = -1;
     if (list_open(&l, w, c, h, err) || make_room(&l, &f.vectors, err))
         goto out;
-    for (uint32_t i = 0; i < l.n_items; f.n_pieces += pieces_of(&l.items[i++]))
+    for (uint32_t i = 0; i < l.n_items; f.n_pieces += pieces_of(&l.items[i++])) {
         l.items[i].piece = f.n_pieces;
+        if (l.items[i].vector)
+            *l.items[i].vector = f.vectors + l.items[i].offset;
+    }
     workers_run(options->workers, fill_worker, &f);
     if (f.stopped) {
         error_set(err, ERR_DRAINING, "loading was stopped");
@@ -399,6 +416,7 @@ int weights_open(struct weights *w, const struct checkpoint *c, const struct hpa
     if (w->tied) {
         w->head.w[0] = w->embed;
         w->head.quantised = panel_table[w->embed.panel]->format;
+        w->head.floats = !w->head.quantised;
     }
     rc = 0;
 out:

@@ -84,6 +84,7 @@ static void bed_open(struct bed *b, const struct shape *s, enum kv_type type, ui
     b->m.max_rows = MAX_ROWS;
     b->m.max_context = MAX_CONTEXT;
     b->m.n_workers = n_threads;
+    b->m.w.layers = checked(calloc(s->n_layers, sizeof(*b->m.w.layers)), &err);
     b->workers = checked(workers_open(n_threads, &err), &err);
     b->kv = checked(kv_pool_open(&g, MAX_CONTEXT / PAGE_TOKENS, &err), &err);
     if (model_buffers_open(&b->m, &err) || seq_open(&b->seq, b->kv, MAX_CONTEXT, &err))
@@ -103,6 +104,7 @@ static void bed_close(struct bed *b)
     seq_close(&b->seq, b->kv);
     kv_pool_close(b->kv);
     model_buffers_close(&b->m);
+    free(b->m.w.layers);
     workers_close(b->workers);
 }
 
@@ -110,7 +112,7 @@ static void bed_close(struct bed *b)
 static void turn_rows(const struct step *s)
 {
     uint32_t begin, end, dims = s->m->h.rope_dims;
-    step_rows(s, s->batch->n_rows, &begin, &end);
+    worker_slice(s->worker, s->batch->n_rows, &begin, &end);
     for (uint32_t r = begin; r < end; r++)
         ops_rope_turn(s->a->turn + (size_t)r * dims, s->batch->rows[r].pos, s->m->freq, dims / 2);
 }
@@ -119,19 +121,23 @@ static void all_layers(const struct worker *worker, void *arg)
 {
     struct bed *b = arg;
     struct step s = step_begin(&b->m, worker, &b->batch, b->kv);
+    const struct hparams *h = &b->m.h;
+    uint32_t begin, end, heads = h->n_heads + 2 * h->n_kv_heads;
     turn_rows(&s);
-    step_share(&s);
-    for (uint32_t layer = 0; layer < b->m.h.n_layers; layer++) {
-        attention_apply(&s, layer);
+    worker_barrier(worker);
+    worker_slice(worker, heads, &begin, &end);
+    for (uint32_t layer = 0; layer < h->n_layers; layer++) {
+        attention_keep(&s, layer, begin * h->head_dim, end * h->head_dim);
         worker_barrier(worker);
+        attention_apply(&s, layer);
     }
 }
 
 static void run_rows(struct bed *b, uint32_t pos, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
-        b->rows[i] = (struct batch_row){0, pos + i, &b->seq, -1};
-    b->batch.n_rows = n;
+        b->rows[i] = (struct batch_row){0, pos + i, &b->seq, (int32_t)i};
+    b->batch.n_rows = b->batch.n_logits = n;
     plan_batch(&b->m, &b->batch, b->kv);
     workers_run(b->workers, all_layers, b);
 }

@@ -369,6 +369,43 @@ static void test_slices(void **state)
     free(x);
 }
 
+/* Rows quantised part by part, each from a place of its own, are those quantised whole. */
+static void parts(void)
+{
+    enum { ROWS = 23, IN = 170 };
+    static float x[ROWS * IN];
+    for (size_t i = 0; i < ROWS * IN; i++)
+        x[i] = random_float();
+    for (int a = ACTIVATIONS_INT8; a <= ACTIVATIONS_INT16; a++) {
+        size_t n = matmul_input_bytes(ROWS, IN, (enum activations)a);
+        uint8_t *whole = aligned_alloc(64, n), *in_parts = aligned_alloc(64, n);
+        struct matmul_input in = {x, ROWS, IN, (enum activations)a, whole};
+        memset(whole, 0, n);
+        memset(in_parts, 0, n);
+        matmul_quantise(&in, 0, ROWS);
+        in.x = NULL;
+        in.buffer = in_parts;
+        for (uint32_t row = 0; row < ROWS; row += 9)
+            for (uint32_t k = 0; k < IN; k += 64) {
+                struct planes_part part = {.x = x + row * IN + k,
+                                           .stride = IN,
+                                           .row = row,
+                                           .n_rows = ROWS - row < 9 ? ROWS - row : 9,
+                                           .k = k,
+                                           .n = IN - k < 64 ? IN - k : 64};
+                matmul_quantise_part(&in, &part);
+            }
+        assert_memory_equal(in_parts, whole, n);
+        free(whole);
+        free(in_parts);
+    }
+}
+static void test_parts(void **state)
+{
+    (void)state;
+    each_level(parts);
+}
+
 /* Two matrices whose panels take turns in one block: each as if alone. */
 static void test_placed(void **state)
 {
@@ -525,10 +562,11 @@ static void test_not_finite(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_edges),    cmocka_unit_test(test_long),
-        cmocka_unit_test(test_integers), cmocka_unit_test(test_company),
-        cmocka_unit_test(test_slices),   cmocka_unit_test(test_stores),
-        cmocka_unit_test(test_placed),   cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_edges),      cmocka_unit_test(test_long),
+        cmocka_unit_test(test_integers),   cmocka_unit_test(test_company),
+        cmocka_unit_test(test_slices),     cmocka_unit_test(test_stores),
+        cmocka_unit_test(test_placed),     cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_not_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

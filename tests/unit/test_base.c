@@ -192,7 +192,7 @@ static void take_part(const struct worker *w, void *arg)
     for (uint32_t i = 0; i < N_SHARES; i++) {
         if (late)
             worker_barrier(w);
-        struct share share = share_begin(w, N_ITEMS - i);
+        struct share share = share_begin(w, N_ITEMS - i, 1 + i % 7);
         for (uint32_t begin, end; share_take(&share, &begin, &end);)
             for (; begin < end; begin++)
                 atomic_fetch_add(&s->taken[i][begin], late ? 1000 : 1);
@@ -230,7 +230,7 @@ static void shares_alone(void **state)
     (void)state;
     for (uint32_t id = 0; id < 3; id++) {
         struct worker w = {id, 3, NULL};
-        struct share s = share_begin(&w, 10);
+        struct share s = share_begin(&w, 10, 1);
         uint32_t begin, end, b, e;
         worker_slice(&w, 10, &begin, &end);
         assert_true(share_take(&s, &b, &e) && b == begin && e == end);

@@ -83,6 +83,7 @@ static void open_stack(struct stack *s, uint32_t n_out, uint32_t n_in)
     open_matrix(&s->w[0], n_out, n_in);
     s->n = 1;
     s->n_out = n_out;
+    s->floats = true;
 }
 
 static void fixture_weights(struct fixture *f)
@@ -138,6 +139,7 @@ static void fixture_close(struct fixture *f)
     matrix_close(&f->layer.qkv.w[0]);
     matrix_close(&f->layer.out.w[0]);
     matrix_close(&f->layer.up.w[0]);
+    matrix_close(&f->layer.up.w[1]);
     matrix_close(&f->layer.down.w[0]);
     seq_close(&f->seq, f->kv);
     kv_pool_close(f->kv);
@@ -148,22 +150,25 @@ static void fixture_close(struct fixture *f)
 static void fixture_begin(struct fixture *f, uint32_t first, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
-        f->rows[i] = (struct batch_row){first + i, first + i, &f->seq, -1};
-    f->batch = (struct batch){f->rows, n, 0};
+        f->rows[i] = (struct batch_row){first + i, first + i, &f->seq, (int32_t)i};
+    f->batch = (struct batch){f->rows, n, n};
     plan_batch(&f->m, &f->batch, f->kv);
     f->step = step_begin(&f->m, &f->worker, &f->batch, f->kv);
 }
 
-/* The attention branch of the rows: embed, norm, QKV, attention, output, add. */
+/* The attention branch: embed, norm, QKV, attention, output, add. */
+static void run_stages(struct fixture *f)
+{
+    embed_rows(&f->step);
+    qkv_project(&f->step, 0);
+    attention_apply(&f->step, 0);
+    attn_out_project(&f->step, 0);
+}
+
 static void run_branch(struct fixture *f, uint32_t first, uint32_t n)
 {
     fixture_begin(f, first, n);
-    embed_rows(&f->step);
-    norm_apply(&f->step, &f->layer.attn.before);
-    qkv_project(&f->step, &f->layer);
-    attention_apply(&f->step, 0);
-    attn_out_project(&f->step, &f->layer);
-    block_join(&f->step, &f->layer.attn);
+    run_stages(f);
 }
 
 #define NEAR(got, want, what)                                                                      \
@@ -186,8 +191,11 @@ static void test_x_q_k_v(void **state)
     struct fixture f;
     (void)state;
     fixture_open(&f, NORM_LAYER);
-    run_branch(&f, 0, N);
-    assert_rows(f.step.a->h, DIM, X[0], DIM, "X"); /* no norm: h is x before the branch */
+    fixture_begin(&f, 0, N);
+    embed_rows(&f.step);
+    assert_rows(f.step.a->x, DIM, X[0], DIM, "X");
+    assert_rows(f.step.a->h.x, DIM, X[0], DIM, "X as the branch sees it"); /* no norm */
+    run_stages(&f);
     assert_rows(f.step.a->qkv, 3 * HEAD, Q[0], HEAD, "Q");
     assert_rows(f.step.a->qkv + HEAD, 3 * HEAD, K[0], HEAD, "K");
     assert_rows(f.step.a->qkv + 2 * HEAD, 3 * HEAD, V[0], HEAD, "V");
@@ -238,7 +246,7 @@ static void test_s_a_o(void **state)
         for (int d = 0; d < HEAD; d++)
             NEAR(out[d], O[r][d], "O");
     }
-    assert_rows(f.step.a->ctx, HEAD, O[0], HEAD, "O of the stage");
+    assert_rows(f.step.a->ctx.x, HEAD, O[0], HEAD, "O of the stage");
     fixture_close(&f);
 }
 
@@ -248,6 +256,10 @@ static void check_norms(enum norm_kind kind, struct branch places, const double 
     struct fixture f;
     fixture_open(&f, kind);
     f.layer.attn = places;
+    if (places.before.gain && kind == NORM_RMS) { /* which divides late */
+        f.arch.norm_places = NORM_BEFORE;
+        f.layer.ffn.before.gain = ONES;
+    }
     run_branch(&f, 0, N);
     assert_rows(f.step.a->x, DIM, want, DIM, what);
     fixture_close(&f);
@@ -279,7 +291,7 @@ static void test_decode_is_prefill(void **state)
         for (uint32_t t = 0; t < N; t++) {
             uint64_t before = one.m.scores;
             run_branch(&one, t, 1);
-            assert_memory_equal(one.step.a->ctx, all.step.a->ctx + (size_t)t * HEAD,
+            assert_memory_equal(one.step.a->ctx.x, all.step.a->ctx.x + (size_t)t * HEAD,
                                 HEAD * sizeof(float));
             assert_memory_equal(one.step.a->x, all.step.a->x + (size_t)t * DIM,
                                 DIM * sizeof(float));
@@ -301,12 +313,7 @@ static void test_causality(void **state)
         run_branch(&f, 0, N);
         fixture_begin(&g, 0, N);
         g.rows[j].token = (j + 1) % N;
-        embed_rows(&g.step);
-        norm_apply(&g.step, &g.layer.attn.before);
-        qkv_project(&g.step, &g.layer);
-        attention_apply(&g.step, 0);
-        attn_out_project(&g.step, &g.layer);
-        block_join(&g.step, &g.layer.attn);
+        run_stages(&g);
         assert_memory_equal(f.step.a->x, g.step.a->x, j * DIM * sizeof(float));
         assert_memory_not_equal(f.step.a->x + (size_t)j * DIM, g.step.a->x + (size_t)j * DIM,
                                 DIM * sizeof(float));
@@ -330,35 +337,48 @@ static void add_mlp(struct fixture *f, bool gated, float *bias_up, float *bias_d
         bias_up[i] = .1F * (float)i - .3F;
     for (int i = 0; i < DIM; i++)
         bias_down[i] = .25F * (float)(i + 1);
-    open_stack(&f->layer.up, n_up, DIM);
+    open_stack(&f->layer.up, FF, DIM);
+    if (gated)
+        open_matrix(&f->layer.up.w[1], FF, DIM);
+    f->layer.up.n = gated ? 2 : 1;
+    f->layer.up.n_out = n_up;
     open_stack(&f->layer.down, DIM, FF);
     f->layer.up.bias = bias_up;
     f->layer.down.bias = bias_down;
-    matrix_pack(&f->layer.up.w[0], QUANT_f32, (const uint8_t *)up, 0, n_up);
+    for (uint32_t i = 0; i < f->layer.up.n; i++)
+        matrix_pack(&f->layer.up.w[i], QUANT_f32, (const uint8_t *)(up + (size_t)i * FF * DIM), 0,
+                    FF);
     matrix_pack(&f->layer.down.w[0], QUANT_f32, (const uint8_t *)down, 0, DIM);
 }
 
-/* Norm and MLP of a batch are those of its rows one by one. */
-static void check_rowwise(enum norm_kind norm, bool gated)
+/* The MLP branch of the rows: embed, norm, MLP, add. */
+static void run_mlp(struct fixture *f, uint32_t first, uint32_t n)
 {
-    struct fixture all, one;
+    struct into into = branch_into(&f->layer.ffn, &f->layer.up);
+    fixture_begin(f, first, n);
+    embed_rows(&f->step);
+    norm_rows(&f->step, &into, n, 0, n);
+    mlp_forward(&f->step, 0);
+}
+
+/* Norm and MLP of a batch are those of its rows one by one. */
+static void check_rowwise(enum norm_kind norm, bool late, bool gated)
+{
+    struct fixture all, one, *each[] = {&all, &one};
     float biases[2][2 * FF + DIM];
-    fixture_open(&all, norm);
-    fixture_open(&one, norm);
-    add_mlp(&all, gated, biases[0], biases[0] + 2 * FF);
-    add_mlp(&one, gated, biases[1], biases[1] + 2 * FF);
-    all.layer.ffn.before.gain = one.layer.ffn.before.gain = ONES;
-    fixture_begin(&all, 0, N);
-    embed_rows(&all.step);
-    norm_apply(&all.step, &all.layer.ffn.before);
-    mlp_forward(&all.step, &all.layer);
+    for (int i = 0; i < 2; i++) {
+        fixture_open(each[i], norm);
+        add_mlp(each[i], gated, biases[i], biases[i] + 2 * FF);
+        each[i]->arch.norm_places = late ? NORM_BEFORE : 0;
+        each[i]->layer.attn.before.gain = each[i]->layer.ffn.before.gain = ONES;
+        each[i]->m.w.output_norm.gain = ONES;
+    }
+    run_mlp(&all, 0, N);
     for (uint32_t r = 0; r < N; r++) {
-        fixture_begin(&one, r, 1);
-        embed_rows(&one.step);
-        norm_apply(&one.step, &one.layer.ffn.before);
-        mlp_forward(&one.step, &one.layer);
-        assert_memory_equal(one.step.a->h, all.step.a->h + (size_t)r * DIM, DIM * sizeof(float));
-        assert_memory_equal(one.step.a->y, all.step.a->y + (size_t)r * DIM, DIM * sizeof(float));
+        run_mlp(&one, r, 1);
+        assert_memory_equal(one.step.a->h.x, all.step.a->h.x + (size_t)r * DIM,
+                            DIM * sizeof(float));
+        assert_memory_equal(one.step.a->x, all.step.a->x + (size_t)r * DIM, DIM * sizeof(float));
     }
     fixture_close(&all);
     fixture_close(&one);
@@ -367,9 +387,32 @@ static void check_rowwise(enum norm_kind norm, bool gated)
 static void test_rows_one_by_one(void **state)
 {
     (void)state;
-    for (int norm = NORM_LAYER; norm <= NORM_RMS; norm++)
-        for (int gated = 0; gated <= 1; gated++)
-            check_rowwise((enum norm_kind)norm, gated);
+    for (int gated = 0; gated <= 1; gated++) {
+        check_rowwise(NORM_LAYER, false, gated);
+        check_rowwise(NORM_RMS, false, gated);
+        check_rowwise(NORM_RMS, true, gated);
+    }
+}
+
+/* A norm that divides late gives what one gives that divides at once. */
+static void test_late_norm(void **state)
+{
+    struct fixture late, soon;
+    float biases[2][2 * FF + DIM];
+    (void)state;
+    fixture_open(&late, NORM_RMS);
+    fixture_open(&soon, NORM_RMS);
+    add_mlp(&late, true, biases[0], biases[0] + 2 * FF);
+    add_mlp(&soon, true, biases[1], biases[1] + 2 * FF);
+    late.layer.ffn.before.gain = soon.layer.ffn.before.gain = ONES;
+    late.layer.attn.before.gain = late.m.w.output_norm.gain = ONES;
+    late.arch.norm_places = NORM_BEFORE;
+    run_mlp(&late, 0, N);
+    run_mlp(&soon, 0, N);
+    for (uint32_t i = 0; i < N * DIM; i++)
+        NEAR(late.step.a->x[i], soon.step.a->x[i], "x");
+    fixture_close(&late);
+    fixture_close(&soon);
 }
 
 int main(void)
@@ -378,6 +421,7 @@ int main(void)
         cmocka_unit_test(test_x_q_k_v),   cmocka_unit_test(test_s_a_o),
         cmocka_unit_test(test_norms),     cmocka_unit_test(test_decode_is_prefill),
         cmocka_unit_test(test_causality), cmocka_unit_test(test_rows_one_by_one),
+        cmocka_unit_test(test_late_norm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
