@@ -66,6 +66,7 @@ struct tool_bench {
     const uint32_t *batches;    /* [n_batches] sequences decoded at once, */
     uint32_t n_batches, prompt; /* each after so many tokens */
     uint32_t long_context;      /* and one after so many; 0: not measured */
+    bool long_shrinks;          /* or as many as the model's context has room for */
     uint32_t repeats;           /* of which the median is taken */
     bool with_limits;
     struct engine_options engine;

@@ -191,6 +191,15 @@ static int bench_decode(struct bench *b, uint32_t n, uint32_t context, bool coun
     return 0;
 }
 
+/* What there is room for of it. */
+static uint32_t long_context(const struct bench *b)
+{
+    const struct tool_bench *job = b->job;
+    uint32_t context = b->run.o.info.context;
+    uint32_t room = context > job->decode ? context - job->decode : 0;
+    return job->long_shrinks && room < job->long_context ? room : job->long_context;
+}
+
 static int run_sections(struct bench *b, struct error *err)
 {
     const struct tool_bench *job = b->job;
@@ -199,7 +208,8 @@ static int run_sections(struct bench *b, struct error *err)
     for (uint32_t i = 0; job->decode && i < job->n_batches; i++)
         if (bench_decode(b, job->batches[i], job->prompt, false, err))
             return -1;
-    return job->decode && job->long_context ? bench_decode(b, 1, job->long_context, true, err) : 0;
+    uint32_t context = long_context(b);
+    return job->decode && context ? bench_decode(b, 1, context, true, err) : 0;
 }
 
 /* ---- the whole ---- */

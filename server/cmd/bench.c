@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+enum { LONG = 2048 }; /* tokens before the last row's, where nobody said */
+
 static const char more[] =
     "A step is one forward pass; in decode each sequence then takes its likeliest token. There is\n"
     "no scheduler, no prefix cache and no guessing ahead. Limits are measured with all threads:\n"
@@ -170,7 +172,8 @@ int cmd_bench(int argc, char **argv, struct error *err)
     struct config config = {0};
     struct flag_list batch = {0};
     const char *text = NULL;
-    uint64_t window = 512, prefill = 512, decode = 64, prompt = 32, context = 2048, repeat = 3;
+    uint64_t window = 512, prefill = 512, decode = 64, prompt = 32, context = UINT64_MAX,
+             repeat = 3;
     bool json = false, verbose = false, no_limits = false;
     const struct flag flags[] = {
         {"json", 0, FLAG_SWITCH, NULL, 0, 0, &json, "one JSON object a line"},
@@ -180,7 +183,8 @@ int cmd_bench(int argc, char **argv, struct error *err)
         {"batch", 'b', FLAG_LIST, "1,8,16", 1, 4096, &batch, "sequences decoded at once [1,8,16]"},
         {"prompt", 0, FLAG_UINT, "N", 1, 1 << 20, &prompt, "tokens before them, in each [32]"},
         {"long", 0, FLAG_UINT, "N", 0, 1 << 20, &context,
-         "then one sequence after so many tokens, 0 = none [2048]"},
+         "then one sequence after so many tokens, 0 = none [2048, or what the context has room "
+         "for]"},
         {"repeat", 'r', FLAG_UINT, "N", 1, 100, &repeat, "how often; the median counts [3]"},
         {"no-limits", 0, FLAG_SWITCH, NULL, 0, 0, &no_limits,
          "do not measure what the machine allows"},
@@ -207,7 +211,8 @@ int cmd_bench(int argc, char **argv, struct error *err)
                              .batches = batch.n ? batch.item : usual,
                              .n_batches = batch.n ? batch.n : 3,
                              .prompt = (uint32_t)prompt,
-                             .long_context = (uint32_t)context,
+                             .long_context = context == UINT64_MAX ? LONG : (uint32_t)context,
+                             .long_shrinks = context == UINT64_MAX,
                              .repeats = (uint32_t)repeat,
                              .with_limits = !no_limits};
     if (rc == 0)

@@ -115,6 +115,12 @@ def test_bench_can_leave_sections_out():
         same(only("--prefill", "16", "--decode", "0"), ["load", "prefill", "memory"])
 
 
+def test_bench_keeps_to_the_context():
+    with folder() as d:
+        rows = bench(tiny(d), "--no-limits", "--repeat", "1", "--prefill", "0", "--decode", "4", "--batch", "1")
+        same([r["context"] for r in rows[1:-1]], [32, 508], "tokens before those decoded, in a context of 512")
+
+
 def test_bench_measures_the_machine():
     if os.environ.get("MODE", "release") != "release":
         raise Skip("sanitizers make a machine of their own")
