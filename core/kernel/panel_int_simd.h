@@ -244,9 +244,9 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(const struct int_product *job, const uin
     const uint32_t n_ahead = h0 ? 0 : job->n_ahead;
     float *acc = job->acc + SIMD_LANES * h0;
     /* acc stays in registers, unless a second plane or unpacking needs these */
-    const int easy = decoded || bits == 4 || bits == 8;
     const int kept =
-        SIMD_DOTS && (mt < 4 || (mt == 4 && (easy || n_planes == 1)) || (easy && n_planes == 1));
+        SIMD_DOTS && (mt < 4 || (mt == 4 && n_planes == 1) ||
+                      ((mt == 4 || n_planes == 1) && (decoded || bits == 4 || bits == 8)));
     VF f[PLANES_TILE][2];
     if (kept)
         SIMD_UNROLL for (size_t t = 0; t < mt; t++) SIMD_UNROLL for (size_t h = 0; h < 2; h++)
