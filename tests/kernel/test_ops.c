@@ -211,12 +211,50 @@ static void test_rope(void **state)
     each(check_rope);
 }
 
+/* A few columns of several rows: x * gain exactly, sums of squares within rounding, and nothing beyond
+ * the columns. */
+static void test_gain(void **state)
+{
+    enum { ROWS = 5, N = 32, STRIDE = 40 };
+    float x[ROWS * STRIDE], gain[N], h[ROWS * STRIDE], square[ROWS];
+    (void)state;
+    for (int i = 0; i < ROWS * STRIDE; i++)
+        x[i] = sinf((float)i) * 3;
+    for (int i = 0; i < N; i++)
+        gain[i] = cosf((float)i);
+    for (int level = 0; level <= (int)cpu_detect(); level++)
+        for (uint32_t n = 1; n <= N; n++) {
+            struct ops_gain job = {.x = x,
+                                   .gain = gain,
+                                   .h = h,
+                                   .square = square,
+                                   .x_stride = STRIDE,
+                                   .h_stride = STRIDE,
+                                   .n_rows = ROWS,
+                                   .n = n};
+            cpu_force((enum cpu_level)level);
+            for (int i = 0; i < ROWS * STRIDE; i++)
+                h[i] = 77;
+            ops_gain(&job);
+            for (size_t r = 0; r < ROWS; r++) {
+                double sum = 0;
+                for (size_t i = 0; i < STRIDE; i++) {
+                    float v = x[r * STRIDE + i];
+                    assert_true(h[r * STRIDE + i] == (i < n ? v * gain[i] : 77));
+                    sum += i < n ? (double)v * v : 0;
+                }
+                assert_true(fabs(square[r] - sum) <= 8 * 0x1p-23 * sum);
+            }
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layer_norm),  cmocka_unit_test(test_rms_norm),
-        cmocka_unit_test(test_activations), cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_exp),         cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_gain),     cmocka_unit_test(test_layer_norm),
+        cmocka_unit_test(test_rms_norm), cmocka_unit_test(test_activations),
+        cmocka_unit_test(test_sums),     cmocka_unit_test(test_exp),
+        cmocka_unit_test(test_rope),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
