@@ -16,7 +16,7 @@ int blas_open(char *name, size_t n_name, struct error *err);
 /* Whether worker `id` may call blas_run. */
 bool blas_ready(uint32_t id);
 
-/* Panels [begin, end), all rows (matmul_run_panels), not gated. */
+/* Panels [begin, end), all rows (matmul_run_panels). */
 void blas_run(const struct matrix *w, const struct matmul_input *in,
               const struct matmul_output *out, uint32_t begin, uint32_t end, uint32_t worker);
 

@@ -9,8 +9,7 @@
 #include <string.h>
 
 /* Tiles of X taken at a time (planes.h) and so many rows. */
-enum { GATE_ROWS = PANEL_ROWS / 2 };
-enum { TILES = 40, ROWS = TILES * PLANES_TILE, FLOAT_BLOCKS = 4, BLAS_ROWS = 64 };
+enum { TILES = 40, ROWS = TILES * PLANES_TILE, FLOAT_BLOCKS = 4 };
 
 /* Tiles up to which the blocks to come are fetched while those at hand are computed on: more take
  * longer than memory does. */
@@ -37,19 +36,6 @@ void matrix_place(struct matrix *w, uint8_t *panels, size_t panel_bytes)
 {
     w->panels = panels;
     w->panel_bytes = panel_bytes;
-    w->placed = true;
-}
-
-int matrix_open(struct matrix *w, enum quant_id type, uint32_t n_out, uint32_t n_in,
-                struct error *err)
-{
-    if (matrix_shape(w, type, n_out, n_in, err))
-        return -1;
-    w->panels = mem_big_new(w->n_bytes, MEM_WEIGHTS);
-    if (!w->panels)
-        return error_set(err, ERR_NO_MEMORY, "no memory for a matrix of %u x %u: %zu bytes", n_out,
-                         n_in, w->n_bytes);
-    return 0;
 }
 
 void matrix_pack(struct matrix *w, enum quant_id type, const uint8_t *data, uint32_t out_begin,
@@ -63,26 +49,6 @@ void matrix_pack(struct matrix *w, enum quant_id type, const uint8_t *data, uint
         q->pack(w->panels + o / PANEL_ROWS * w->panel_bytes, o % PANEL_ROWS, data + i * row_bytes,
                 w->n_in);
     }
-}
-
-void matrix_pack_gated(struct matrix *w, enum quant_id type, const uint8_t *data,
-                       uint32_t row_begin, uint32_t n_rows, bool up)
-{
-    size_t row_bytes =
-        (size_t)w->n_in / quant_table[type].block_elems * quant_table[type].block_bytes;
-    ASSERT(w->n_out % PANEL_ROWS == 0);
-    for (uint32_t i = 0; i < n_rows; i++) {
-        uint32_t row = row_begin + i;
-        matrix_pack(w, type, data + i * row_bytes,
-                    row / GATE_ROWS * PANEL_ROWS + row % GATE_ROWS + (up ? GATE_ROWS : 0), 1);
-    }
-}
-
-void matrix_close(struct matrix *w)
-{
-    if (!w->placed)
-        mem_big_free(w->panels, w->n_bytes, MEM_WEIGHTS);
-    *w = (struct matrix){0};
 }
 
 void matrix_row(const struct matrix *w, uint32_t row, float *out)
@@ -193,8 +159,8 @@ static void run_exact(const struct panel *p, const uint8_t *w, const struct matm
 }
 
 /* scale [n_rows] or NULL */
-static void store_plain(const float *acc, uint32_t n_rows, uint32_t n_out, const float *scale,
-                        const float *bias, float *y, size_t stride, bool add)
+static void store_rows(const float *acc, uint32_t n_rows, uint32_t n_out, const float *scale,
+                       const float *bias, float *y, size_t stride, bool add)
 {
     static const float none[PANEL_ROWS];
     bias = bias ? bias : none;
@@ -205,23 +171,6 @@ static void store_plain(const float *acc, uint32_t n_rows, uint32_t n_out, const
     }
 }
 
-static void store_gated(const float *acc, uint32_t n_rows, const float *scale, const float *bias,
-                        float *y, size_t stride, matmul_gate_fn *gate)
-{
-    float x[ROWS][GATE_ROWS], up[ROWS][GATE_ROWS];
-    static const float none[PANEL_ROWS];
-    bias = bias ? bias : none;
-    for (uint32_t r = 0; r < n_rows; r++, acc += PANEL_ROWS)
-        for (uint32_t o = 0; o < GATE_ROWS; o++) {
-            const float s = scale ? scale[r] : 1;
-            x[r][o] = s * acc[o] + bias[o];
-            up[r][o] = s * acc[GATE_ROWS + o] + bias[GATE_ROWS + o];
-        }
-    gate(x[0], up[0], x[0], (size_t)n_rows * GATE_ROWS);
-    for (uint32_t r = 0; r < n_rows; r++, y += stride)
-        memcpy(y, x[r], sizeof(x[r]));
-}
-
 /* acc [n_rows, PANEL_ROWS] of rows [row, row + n_rows), panel `index`, to its place in y. */
 static void store(const struct matrix *w, const struct matmul_output *out, uint32_t index,
                   uint32_t row, uint32_t n_rows, const float *acc)
@@ -230,13 +179,8 @@ static void store(const struct matrix *w, const struct matmul_output *out, uint3
     uint32_t n_out = w->n_out - o < PANEL_ROWS ? w->n_out - o : PANEL_ROWS;
     const float *bias = out->bias ? out->bias + o : NULL;
     const float *scale = out->scale ? out->scale + row : NULL;
-    bool gated = out->store == MATMUL_GATED;
-    float *y = out->y + row * out->stride +
-               (size_t)(index - out->first) * (gated ? GATE_ROWS : PANEL_ROWS);
-    if (gated)
-        store_gated(acc, n_rows, scale, bias, y, out->stride, out->gate);
-    else
-        store_plain(acc, n_rows, n_out, scale, bias, y, out->stride, out->store == MATMUL_ADD);
+    float *y = out->y + row * out->stride + (size_t)(index - out->first) * PANEL_ROWS;
+    store_rows(acc, n_rows, n_out, scale, bias, y, out->stride, out->store == MATMUL_ADD);
 }
 
 /* Panel `index` times tiles [begin, end) of x; x->rows NULL: of the floats. */
@@ -276,25 +220,13 @@ void matmul_run_panels(const struct matrix *w, const struct matmul_input *in,
                        const struct matmul_output *out, uint32_t begin, uint32_t end,
                        uint32_t worker)
 {
-    bool gated = out->store == MATMUL_GATED;
     ASSERT(in->n_in == w->n_in && end <= w->n_panels && out->first <= begin);
     ASSERT(!out->scale || out->store != MATMUL_ADD);
-    ASSERT(!gated || (out->gate && w->n_out % PANEL_ROWS == 0));
-    if (use_blas && !gated && !panel_table[w->panel]->format && in->n_rows >= BLAS_ROWS &&
+    if (use_blas && !panel_table[w->panel]->format && in->n_rows >= MATMUL_BLAS_ROWS &&
         blas_ready(worker))
         blas_run(w, in, out, begin, end, worker);
     else
         run_panels(w, in, out, begin, end);
-}
-
-void matmul_run(const struct matrix *w, const struct matmul_input *in, const float *bias, float *y,
-                size_t y_stride, const struct worker *worker)
-{
-    struct matmul_output out = {.y = y, .stride = y_stride, .bias = bias};
-    uint32_t begin, end;
-    worker_slice(worker, w->n_panels, &begin, &end);
-    if (begin < end)
-        matmul_run_panels(w, in, &out, begin, end, worker->id);
 }
 
 void matmul_blas_prepare(void) { blas_prepare(); }

@@ -1,6 +1,6 @@
 /* [kernel] Y = X W^T + b: weights packed once into panels, activations quantised once per input.
  *
- *   matrix         W [n_out, n_in], packed; owner of its panels
+ *   matrix         W [n_out, n_in], packed; its panels lie in a block of the caller
  *   matmul_input   X [n_rows, n_in], as float rows and, where a quantised matrix will read it, as
  *                  int8 planes with one scale per 32 values (a view: buffers are the caller's)
  *
@@ -26,16 +26,12 @@ struct matrix {
     uint32_t n_panels;
     size_t panel_bytes; /* from panel to panel */
     uint8_t *panels;    /* [n_panels, panel_bytes], 64-byte aligned; NULL = no matrix */
-    size_t n_bytes;     /* of its own panels */
-    bool placed;        /* they lie in somebody else's block */
+    size_t n_bytes;     /* of all panels, without what lies between */
 };
 
-/* Allocates panels for n_out x n_in weights of a file type. */
-int matrix_open(struct matrix *w, enum quant_id type, uint32_t n_out, uint32_t n_in,
-                struct error *err);
-
-/* The same without panels: n_bytes says what they take. They come by matrix_place, to zeroed memory
- * that outlives the matrix, panel_bytes apart (more than a panel where others lie between). */
+/* A matrix of n_out x n_in weights of a file type, without panels: n_bytes says what they take. They come
+ * by matrix_place, to zeroed memory that outlives the matrix, panel_bytes apart (more than a panel where
+ * others lie between). */
 int matrix_shape(struct matrix *w, enum quant_id type, uint32_t n_out, uint32_t n_in,
                  struct error *err);
 void matrix_place(struct matrix *w, uint8_t *panels, size_t panel_bytes);
@@ -44,12 +40,6 @@ void matrix_place(struct matrix *w, uint8_t *panels, size_t panel_bytes);
  * pack disjoint panels at once; a panel is one worker's. */
 void matrix_pack(struct matrix *w, enum quant_id type, const uint8_t *data, uint32_t out_begin,
                  uint32_t n_rows);
-
-/* The same for a matrix of 2 n rows that is run gated: each panel holds 16 rows of the gate [n, n_in]
- * and, after them, the same 16 rows of what it lets through (up: true). n is a multiple of 16. */
-void matrix_pack_gated(struct matrix *w, enum quant_id type, const uint8_t *data,
-                       uint32_t row_begin, uint32_t n_rows, bool up);
-void matrix_close(struct matrix *w); /* zeroed is fine */
 
 /* One row, dequantised, bit for bit what the file's type defines: [n_in]. */
 void matrix_row(const struct matrix *w, uint32_t row, float *out);
@@ -65,7 +55,7 @@ struct matmul_input {
 size_t matmul_input_bytes(uint32_t n_rows, uint32_t n_in, enum activations activations);
 
 /* Quantises rows [begin, end) of in->x into in->buffer. No-op for ACTIVATIONS_FLOAT or no buffer.
- * Barrier before matmul_run. */
+ * Barrier before matmul_run_panels. */
 void matmul_quantise(const struct matmul_input *in, uint32_t begin, uint32_t end);
 
 /* The same for some columns of some rows, from where the part says, not from in->x. */
@@ -73,35 +63,28 @@ void matmul_quantise_part(const struct matmul_input *in, const struct planes_par
 
 /* What becomes of the products p = scale x W^T + bias. */
 enum matmul_store {
-    MATMUL_SET,  /* y = p */
-    MATMUL_ADD,  /* y = y + p: one addition, after the whole of p */
-    MATMUL_GATED /* y = gate(p of the gate) * p beside it; W is packed by matrix_pack_gated */
+    MATMUL_SET, /* y = p */
+    MATMUL_ADD  /* y = y + p: one addition, after the whole of p */
 };
 
-/* out = act(x) * up, element by element (ops_silu, ops_gelu_tanh). */
-typedef void matmul_gate_fn(const float *x, const float *up, float *out, size_t n);
-
 struct matmul_output {
-    float *y; /* [n_rows, stride] floats, of which n_out are written, or n_out / 2 if gated */
+    float *y; /* [n_rows, stride] floats, of which n_out are written */
     size_t stride;
     uint32_t first;     /* y begins with the columns of this panel */
     const float *scale; /* [n_rows] or NULL: of rows, as a norm divides them; not with MATMUL_ADD */
-    const float *bias;  /* [n_out] or NULL; gated: in the order of W's packed rows */
+    const float *bias;  /* [n_out] or NULL */
     enum matmul_store store;
-    matmul_gate_fn *gate; /* gated only */
 };
 
-/* The columns of panels [begin, end) of W (first <= begin < end <= w->n_panels; 32 each, or 16 if
- * gated), all rows. n_rows 1 .. any. Panels may be computed in any order by anyone: bits do not depend on
- * it. worker: who calls (OpenBLAS has a scratch for each); it is used where matmul_blas(true) was
- * said, W is float, n_rows >= 64 and nothing is gated. */
+enum { MATMUL_BLAS_ROWS = 64 }; /* fewer are not worth OpenBLAS's while */
+
+/* The columns of panels [begin, end) of W (first <= begin < end <= w->n_panels; 32 each), all rows.
+ * n_rows 1 .. any. Panels may be computed in any order by anyone: bits do not depend on it. worker:
+ * who calls (OpenBLAS has a scratch for each); it is used where matmul_blas(true) was said, W is float
+ * and n_rows >= MATMUL_BLAS_ROWS. */
 void matmul_run_panels(const struct matrix *w, const struct matmul_input *in,
                        const struct matmul_output *out, uint32_t begin, uint32_t end,
                        uint32_t worker);
-
-/* y[r * y_stride + o] = sum_k x[r,k] W[o,k] + bias[o] for this worker's share of the panels. */
-void matmul_run(const struct matrix *w, const struct matmul_input *in, const float *bias, float *y,
-                size_t y_stride, const struct worker *worker);
 
 /* Sets OpenBLAS's environment, before threads are started (blas.h). */
 void matmul_blas_prepare(void);

@@ -253,7 +253,7 @@ bool feed_floats(const struct step *s, const struct stack *w)
 
 uint32_t panels_least(const struct stack *w, uint32_t n_rows)
 {
-    return w->quantised || n_rows < BLAS_ROWS ? 1 : TILE_PANELS;
+    return w->quantised || n_rows < MATMUL_BLAS_ROWS ? 1 : TILE_PANELS;
 }
 
 /* ---- forward ---- */

@@ -103,7 +103,7 @@ struct act {
     struct feed mid; /* [rows, ff_dim]: the MLP's activations */
 };
 
-enum { TILE_PANELS = 8, BLAS_ROWS = 64 };
+enum { TILE_PANELS = 8 };
 
 /* A worker's own room, most of it for one unit of attention (kernel/attention.h). */
 struct scratch {

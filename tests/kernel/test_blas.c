@@ -1,6 +1,7 @@
 /* [kernel] OpenBLAS: named, called for float matrices of 64 rows and more and only there, right, and
  * by two workers at once. Skipped by name where the library is absent. */
 #include "core/kernel/matmul.h"
+#include "tests/lib/matrix.h"
 
 #include "weights.h"
 
@@ -42,10 +43,7 @@ struct job {
 static void run(const struct worker *worker, void *arg)
 {
     const struct job *job = arg;
-    uint32_t begin, end;
-    worker_slice(worker, job->w->n_panels, &begin, &end);
-    if (begin < end)
-        matmul_run_panels(job->w, job->in, &job->out, begin, end, worker->id);
+    matmul_slice(job->w, job->in, &job->out, worker);
 }
 
 /* sgemm calls of one product, which is checked against a double sum. */

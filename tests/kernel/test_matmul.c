@@ -3,7 +3,7 @@
  * against a double sum; a row's bits whatever the number of rows, workers, panels. */
 #include "core/kernel/cpu.h"
 #include "core/kernel/matmul.h"
-#include "core/kernel/ops.h"
+#include "tests/lib/matrix.h"
 
 #include "weights.h"
 
@@ -182,11 +182,12 @@ static void run(const struct problem *p, const struct matrix *w, const float *x,
     size_t n_bytes = matmul_input_bytes(p->n_rows, p->n_in, p->activations);
     uint8_t *buffer = n_bytes ? aligned_alloc(64, n_bytes) : NULL;
     struct matmul_input in = {x, p->n_rows, p->n_in, p->activations, buffer};
+    struct matmul_output out = {.y = y, .stride = p->n_out, .bias = bias};
     for (uint32_t i = 0; i < n_workers; i++)
         matmul_quantise(&in, p->n_rows * i / n_workers, p->n_rows * (i + 1) / n_workers);
     for (uint32_t i = 0; i < n_workers; i++) {
         struct worker worker = {i, n_workers, NULL};
-        matmul_run(w, &in, bias, y, p->n_out, &worker);
+        matmul_slice(w, &in, &out, &worker);
     }
     free(buffer);
 }
@@ -354,12 +355,13 @@ static void test_slices(void **state)
     pack(&w, &p, data);
     uint8_t *buffer = aligned_alloc(64, matmul_input_bytes(2, 64, ACTIVATIONS_INT8));
     struct matmul_input in = {x, 2, 64, ACTIVATIONS_INT8, buffer};
+    struct matmul_output out = {.y = y[0], .stride = 80};
     matmul_quantise(&in, 0, 2);
     for (uint32_t i = 0; i < 3; i++) {
         struct worker worker = {i, 3, NULL};
         for (uint32_t j = 0; j < 160; j++)
             y[j / 80][j % 80] = NAN;
-        matmul_run(&w, &in, NULL, y[0], 80, &worker);
+        matmul_slice(&w, &in, &out, &worker);
         for (uint32_t j = 0; j < 160; j++)
             assert_int_equal(isnan(y[j / 80][j % 80]), j % 80 >= 70 || j % 80 / 32 != i);
     }
@@ -439,8 +441,6 @@ static void test_placed(void **state)
         out.y = y;
         matmul_run_panels(&turns[i], &in, &out, 0, 3, 0);
         assert_memory_equal(y, alone, sizeof(y));
-        matrix_close(&turns[i]); /* leaves the block */
-        assert_null(turns[i].panels);
         matrix_close(&w);
         free(data[i]);
     }
@@ -449,10 +449,9 @@ static void test_placed(void **state)
 }
 
 /* Rows scaled by powers of two, which is exact, to the columns of panels 1 and 2. */
-static void check_scaled(const struct matrix *w, const struct matrix *pairs,
-                         const struct matmul_input *in)
+static void check_scaled(const struct matrix *w, const struct matmul_input *in)
 {
-    static float scale[64], plain[64 * 96], y[64 * 64], gated[64 * 32], want[64 * 32];
+    static float scale[64], plain[64 * 96], y[64 * 64];
     for (uint32_t r = 0; r < in->n_rows; r++)
         scale[r] = ldexpf(1, (int)(r % 5) - 2);
     struct matmul_output out = {.y = plain, .stride = 96};
@@ -462,43 +461,24 @@ static void check_scaled(const struct matrix *w, const struct matrix *pairs,
     matmul_run_panels(w, in, &out, 1, 2, 0);
     for (uint32_t i = 0; i < 64 * in->n_rows; i++)
         assert_true(y[i] == scale[i / 64] * plain[i / 64 * 96 + 32 + i % 64]);
-    out = (struct matmul_output){.y = gated,
-                                 .stride = 32,
-                                 .first = 1,
-                                 .scale = scale,
-                                 .store = MATMUL_GATED,
-                                 .gate = ops_silu};
-    matmul_run_panels(pairs, in, &out, 1, 3, 0);
-    for (uint32_t i = 0; i < in->n_rows * 96; i++)
-        plain[i] *= scale[i / 96];
-    for (uint32_t r = 0; r < in->n_rows; r++)
-        ops_silu(plain + r * 96 + 16, plain + r * 96 + 64, want + r * 32, 32);
-    assert_memory_equal(gated, want, in->n_rows * 32 * sizeof(float));
 }
 
-/* What the stores promise, from the products that MATMUL_SET leaves: rows of `up` after those of the
- * gate in set, side by side in the gated matrix. */
+/* What the stores promise, from the products that MATMUL_SET leaves. */
 static void stores(void)
 {
-    enum { ROWS = 50, OUT = 96, HALF = OUT / 2 };
-    static float x[ROWS * 256], bias[OUT], mixed[OUT], set[ROWS * OUT], add[ROWS * OUT],
-        gated[ROWS * HALF], want[ROWS * HALF];
+    enum { ROWS = 50, OUT = 96 };
+    static float x[ROWS * 256], bias[OUT], set[ROWS * OUT], add[ROWS * OUT];
     for (int type = 0; type < QUANT_COUNT; type++) {
         struct problem p = {type, DATA_RANDOM, DATA_RANDOM, ACTIVATIONS_INT16, ROWS, OUT, 256};
         uint8_t *data = data_weights(type, p.weights, OUT, 256);
         uint8_t *buffer = aligned_alloc(64, matmul_input_bytes(ROWS, 256, p.activations));
         struct matmul_input in = {x, ROWS, 256, p.activations, buffer};
-        struct matrix w, pairs;
+        struct matrix w;
         for (size_t i = 0; i < sizeof(x) / sizeof(*x); i++)
             x[i] = random_float();
         for (uint32_t o = 0; o < OUT; o++)
             bias[o] = random_float();
-        for (uint32_t o = 0; o < OUT; o++)
-            mixed[o] = bias[o / 32 * 16 + o % 16 + (o % 32 < 16 ? 0 : HALF)];
         pack(&w, &p, data);
-        pack(&pairs, &p, data);
-        matrix_pack_gated(&pairs, type, data, 0, HALF, false);
-        matrix_pack_gated(&pairs, type, data + HALF * data_row_bytes(type, 256), 0, HALF, true);
         matmul_quantise(&in, 0, ROWS);
         for (size_t i = 0; i < ROWS * OUT; i++)
             add[i] = (float)i;
@@ -507,18 +487,10 @@ static void stores(void)
         matmul_run_panels(&w, &in, &out, 0, 2, 0);
         out = (struct matmul_output){.y = add, .stride = OUT, .bias = bias, .store = MATMUL_ADD};
         matmul_run_panels(&w, &in, &out, 0, 3, 0);
-        out = (struct matmul_output){
-            .y = gated, .stride = HALF, .bias = mixed, .store = MATMUL_GATED, .gate = ops_silu};
-        matmul_run_panels(&pairs, &in, &out, 1, 3, 0);
-        matmul_run_panels(&pairs, &in, &out, 0, 1, 0);
         for (size_t i = 0; i < ROWS * OUT; i++)
             assert_true(add[i] == (float)i + set[i]);
-        for (size_t r = 0; r < ROWS; r++)
-            ops_silu(set + r * OUT, set + r * OUT + HALF, want + r * HALF, HALF);
-        assert_memory_equal(gated, want, sizeof(want));
-        check_scaled(&w, &pairs, &in);
+        check_scaled(&w, &in);
         matrix_close(&w);
-        matrix_close(&pairs);
         free(buffer);
         free(data);
     }

@@ -5,6 +5,7 @@
 #include "core/kernel/cpu.h"
 #include "core/kv/seq.h"
 #include "core/model/stages.h"
+#include "tests/lib/matrix.h"
 
 #include <math.h>
 #include <setjmp.h>
