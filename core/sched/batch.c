@@ -35,15 +35,13 @@ void plan_close(struct plan *p)
 /* Tokens of the timeline that are in no page yet. */
 static uint32_t n_left(const struct request *r) { return r->n_timeline - r->seq.n_tokens; }
 
-static bool in_prompt(const struct request *r) { return !r->first_ns; }
-
 /* The next n rows of r and those of its draft; the last of its timeline, and these, give logits where
  * a token is to be chosen. */
 static void add(struct plan *p, struct request *r, uint32_t n, struct kv_pool *kv)
 {
     uint32_t begin = r->seq.n_tokens, end = begin + n;
     seq_cover(&r->seq, kv, end + r->n_draft);
-    load_add(&p->load, in_prompt(r) ? LOAD_PROMPT : LOAD_DECODE, begin, n + r->n_draft);
+    load_add(&p->load, request_in_prompt(r) ? LOAD_PROMPT : LOAD_DECODE, begin, n + r->n_draft);
     bool wanted = end == r->n_timeline && r->n_max;
     r->logits_row = p->n_logits;
     for (uint32_t pos = begin; pos < end + r->n_draft; pos++)
@@ -90,7 +88,7 @@ static uint32_t collect(struct plan *p, struct request **running, uint32_t n_run
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < n_running; i++)
-        if (in_prompt(running[i]) && catch_up(p, running[i], n, kv, prefix))
+        if (request_in_prompt(running[i]) && catch_up(p, running[i], n, kv, prefix))
             p->prompts[n++] = running[i];
     return n;
 }
@@ -169,7 +167,7 @@ void plan_fill(struct plan *p, struct request **running, uint32_t n_running,
     p->n_rows = p->n_members = p->n_wanted = p->n_prompt_rows = p->n_logits = 0;
     p->load = (struct load){0};
     for (uint32_t i = 0; i < n_running; i++)
-        if (!in_prompt(running[i]) && !running[i]->blocked)
+        if (!request_in_prompt(running[i]) && !running[i]->blocked)
             add(p, running[i], 1, kv);
     uint32_t n = collect(p, running, n_running, kv, prefix), n_decode = p->n_rows;
     struct budget b = {.load = p->load, .rows = p->max_rows - n_decode};

@@ -88,6 +88,9 @@ struct request {
 
 TAILQ_HEAD(request_list, request);
 
+/* No token of the answer was chosen yet. */
+static inline bool request_in_prompt(const struct request *r) { return !r->first_ns; }
+
 /* Text that may go into one record now: at most RING_TEXT_MAX bytes, whole characters. */
 size_t request_text_chunk(const struct request *r);
 

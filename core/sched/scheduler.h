@@ -80,6 +80,14 @@ void scheduler_calibrate(struct scheduler *s) ON_ENGINE;
 
 /* ---- its files ---- */
 
+static inline bool scheduler_is_end(const struct scheduler *s, uint32_t id)
+{
+    for (uint32_t i = 0; i < s->o.n_ends; i++)
+        if (s->o.ends[i] == id)
+            return true;
+    return false;
+}
+
 /* speculate.c: the drafts of the next step, into the requests. */
 void scheduler_speculate(struct scheduler *s) ON_ENGINE;
 

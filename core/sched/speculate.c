@@ -9,23 +9,13 @@
 
 #define SHARE 0.1 /* of the time of the decode rows */
 
-static bool in_prompt(const struct request *r) { return !r->first_ns; }
-
-static bool is_end(const struct scheduler *s, uint32_t id)
-{
-    for (uint32_t i = 0; i < s->o.n_ends; i++)
-        if (s->o.ends[i] == id)
-            return true;
-    return false;
-}
-
 /* What a draft may have: tokens left to say (each step says one anyway), room in the ring, and no end
  * token, behind which nothing is said. */
 static uint32_t most_of(const struct scheduler *s, const struct request *r)
 {
     uint32_t left = r->n_max - atomic_load(&r->n_completion), room = ring_room(&r->ring), n = 0;
     uint32_t most = left < room ? left : room;
-    while (n + 1 < most && n < r->draft.n && !is_end(s, r->draft.id[n]))
+    while (n + 1 < most && n < r->draft.n && !scheduler_is_end(s, r->draft.id[n]))
         n++;
     return n;
 }
@@ -45,7 +35,7 @@ ON_ENGINE static uint32_t guess(struct scheduler *s, struct load *load, uint32_t
     for (uint32_t i = 0; i < s->n_running; i++) {
         struct request *r = s->running[i];
         r->draft.n = 0;
-        if (in_prompt(r) || r->blocked)
+        if (request_in_prompt(r) || r->blocked)
             continue;
         if (!r->draft.n_ends)
             draft_open(&r->draft, r->cap_timeline);

@@ -6,14 +6,6 @@
 
 #include <string.h>
 
-static bool is_end(const struct scheduler *s, uint32_t id)
-{
-    for (uint32_t i = 0; i < s->o.n_ends; i++)
-        if (s->o.ends[i] == id)
-            return true;
-    return false;
-}
-
 /* For the token of the answer after so many. */
 static bool ends_are_banned(const struct request *r, uint32_t n_completion)
 {
@@ -77,7 +69,7 @@ ON_ENGINE static void emit(struct scheduler *s, struct request *r,
     }
     ASSERT(r->n_timeline < r->cap_timeline);
     r->timeline[r->n_timeline++] = choice->id;
-    if (is_end(s, choice->id) && !ends_are_banned(r, n)) {
+    if (scheduler_is_end(s, choice->id) && !ends_are_banned(r, n)) {
         scheduler_finish(s, r, FINISH_STOP, STOP_EOS);
         return;
     }
