@@ -16,14 +16,7 @@
 #include <math.h>
 #include <string.h>
 
-static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
-
 static uint32_t group_of(const struct hparams *h) { return h->n_heads / h->n_kv_heads; }
-
-static uint32_t splits_of_row(const struct step *s, uint32_t r)
-{
-    return s->batch->rows[r].pos / (s->kv->geometry.page_tokens * s->m->plan.split_pages) + 1;
-}
 
 /* Row r's ctx of the heads of a group, or NULL: it is not wanted of the last layer. */
 static float *ctx_of(const struct step *s, uint32_t layer, uint32_t r, uint32_t kv_head)
@@ -258,7 +251,7 @@ static void join_parts(const struct step *s, uint32_t layer, uint32_t r, uint32_
     const struct hparams *h = &s->m->h;
     const struct plan *p = &s->m->plan;
     const struct scratch *c = s->scratch;
-    uint32_t n = splits_of_row(s, r);
+    uint32_t n = splits_of(p, s->batch->rows[r].pos);
     uint32_t group = group_of(h), dim = h->head_dim;
     size_t head = (size_t)kv_head * group, at = (size_t)p->part[r] * h->n_heads + head;
     float *o = ctx_of(s, layer, r, kv_head);
@@ -303,7 +296,7 @@ static struct taken attend_unit(const struct step *s, const struct taken *t)
         attend_whole(s, t, &a, &next);
     }
     if (atomic_fetch_sub(left, 1) == 1) {
-        uint32_t n_units = u->parts ? splits_of_row(s, u->row) : 1;
+        uint32_t n_units = u->parts ? splits_of(&s->m->plan, s->batch->rows[u->row].pos) : 1;
         atomic_store(left, n_units * s->m->h.n_kv_heads); /* for the next layer */
         finish_rows(s, u, t->layer);
     }

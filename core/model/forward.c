@@ -24,8 +24,6 @@ static uint32_t unit_rows(const struct hparams *h)
     return group < UNIT_QUERIES ? UNIT_QUERIES / group : 1;
 }
 
-static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
-
 /* The next n elements of size bytes at a cache line's begin; NULL while only counting. */
 static void *take(uint8_t *base, size_t *used, size_t n, size_t size)
 {
@@ -153,17 +151,11 @@ static uint32_t run_of(const struct model *m, const struct batch *b, uint32_t ro
     return n;
 }
 
-/* Splits that the keys of a position lie in. */
-static uint32_t splits_of(const struct plan *p, uint32_t pos, uint32_t tokens)
-{
-    return pos / (tokens * p->split_pages) + 1;
-}
-
 /* One unit, or where there is room, and a row has much to read, one for each split. */
 static void plan_units(const struct model *m, struct plan *p, const struct batch *b, uint32_t row,
-                       uint32_t n, uint32_t tokens)
+                       uint32_t n)
 {
-    uint32_t n_splits = splits_of(p, b->rows[row].pos, tokens);
+    uint32_t n_splits = splits_of(p, b->rows[row].pos);
     bool parts = n == 1 && n_splits > 1 && p->n_parts + n_splits <= p->cap_parts;
     for (uint32_t r = row; r < row + n; r++)
         p->part[r] = -1;
@@ -202,6 +194,7 @@ void plan_batch(struct model *m, const struct batch *b, const struct kv_pool *kv
     ASSERT(b->n_rows <= m->max_rows && tokens <= MAX_PAGE_TOKENS);
     p->n_units = p->n_parts = 0;
     p->split_pages = tokens < SPLIT_TOKENS ? SPLIT_TOKENS / tokens : 1;
+    p->split_tokens = tokens * p->split_pages;
     for (uint32_t i = 0; i < m->h.n_layers; i++)
         atomic_store_explicit(&p->next[i], 0, memory_order_relaxed);
     for (uint32_t i = 0; i < m->h.n_kv_heads; i++)
@@ -214,7 +207,7 @@ void plan_batch(struct model *m, const struct batch *b, const struct kv_pool *kv
     plan_wanted(p, b);
     for (uint32_t r = 0, n; r < b->n_rows; r += n) {
         n = run_of(m, b, r, tokens);
-        plan_units(m, p, b, r, n, tokens);
+        plan_units(m, p, b, r, n);
     }
 }
 

@@ -139,8 +139,16 @@ struct plan {
     uint32_t *wanted;      /* [n_wanted]: rows whose logits are wanted */
     int32_t *slot;         /* [max_rows]: a row's place among these, or -1 */
     uint32_t n_wanted;
-    uint32_t split_pages; /* of a split: fixed by the page size */
+    uint32_t split_pages, split_tokens; /* of a split: fixed by the page size */
 };
+
+static inline uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
+/* Splits that the keys of a position lie in. */
+static inline uint32_t splits_of(const struct plan *p, uint32_t pos)
+{
+    return pos / p->split_tokens + 1;
+}
 
 struct model {
     struct hparams h;
