@@ -107,7 +107,7 @@ unit: all $(UNIT)                           ## unit and kernel tests
 	@$(run_tests) unit kernel
 golden: all                                 ## whole models against what other software computed
 	@$(run_tests) golden
-http: all $(OUT)/tests/bench/serve         ## the daemon through its sockets
+http: all $(OUT)/tests/bench/serve          ## the daemon through its sockets
 	@$(run_tests) http
 fuzz: $(FUZZ)                               ## replay the fuzzing corpora; FUZZ_S=60 searches for new inputs (clang)
 	@$(run_tests) fuzz
@@ -147,6 +147,6 @@ clean:                                      ## remove what was built
 	rm -rf build $(BUILD)
 
 help:                                       ## this list
-	@sed -nE 's/^([a-z]+):.*## (.*)/\1	\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F '\t' '{ printf "  make %-8s %s\n", $$1, $$2 }'
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1	\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F '\t' '{ printf "  make %-11s %s\n", $$1, $$2 }'
 
 -include $(OBJ:.o=.d) $(UNIT:=.d) $(FUZZ:=.d) $(BENCH:=.d) $(HELP:.o=.d)

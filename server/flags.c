@@ -12,9 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const flags_engine[] = {"threads",     "context",       "kv_type", "kv_memory",
-                                    "page_tokens", "prefill_chunk", "step_ms", "activations",
-                                    "blas",        "speculation",   NULL};
+#define MODEL_SETTINGS                                                                             \
+    "threads", "context", "kv_type", "kv_memory", "page_tokens", "prefill_chunk", "activations",   \
+        "blas"
+const char *const flags_model[] = {MODEL_SETTINGS, NULL};
+const char *const flags_engine[] = {MODEL_SETTINGS, "step_ms", "speculation", NULL};
 
 /* ---- values ---- */
 

@@ -41,8 +41,9 @@ struct flag_set {
     int min_words, max_words; /* words that are no flags */
 };
 
-/* The settings of the engine: `run`, `logits` and `bench` take these. */
-extern const char *const flags_engine[];
+/* The settings of a model that is opened: `logits` and `bench` take these; and of an engine that
+ * serves: `run`. */
+extern const char *const flags_model[], *const flags_engine[];
 
 /* Reads argv, and leaves in argv[0..*n_words) the words that are no flags. Returns 0; 1 where
  * --help was asked for and printed; -1 with ERR_USAGE (or ERR_IO of the settings' file). The

@@ -34,7 +34,7 @@ void ops_add(float *x, const float *y, size_t n);
 void ops_silu(const float *x, const float *up, float *out, size_t n);
 void ops_gelu_tanh(const float *x, const float *up, float *out, size_t n);
 
-/* y = e^x as attention weighs with it (lanes.h). */
+/* y = e^x, as it is in the two above (lanes.h). */
 void ops_exp(const float *x, float *y, size_t n);
 
 /* Rotary position (Su et al. 2021), adjacent pairs: of each of n heads (x[2i], x[2i+1]), times

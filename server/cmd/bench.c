@@ -197,7 +197,7 @@ int cmd_bench(int argc, char **argv, struct error *err)
         .command = "bench",
         .flags = flags,
         .n_flags = sizeof(flags) / sizeof(flags[0]),
-        .settings = flags_engine,
+        .settings = flags_model,
         .config = &config,
         .min_words = 1,
         .max_words = 1,

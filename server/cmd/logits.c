@@ -56,7 +56,7 @@ int cmd_logits(int argc, char **argv, struct error *err)
         .command = "logits",
         .flags = flags,
         .n_flags = sizeof(flags) / sizeof(flags[0]),
-        .settings = flags_engine,
+        .settings = flags_model,
         .config = &config,
         .min_words = 1,
         .max_words = 1,

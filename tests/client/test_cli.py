@@ -198,6 +198,8 @@ def test_usage_errors_are_exit_2():
         (["inspect"], "usage: attend inspect MODEL"),
         (["bench", "m", "--batch", "0"], "--batch 0: must be 1 to 4096"),
         (["bench", "m", "--repeat", "0"], "--repeat 0: must be 1 to"),
+        (["bench", "m", "--speculation", "on"], "bench: unknown flag --speculation"),  # what it does not do it does not take
+        (["logits", "m", "--tokens", "1", "--step-ms", "9"], "logits: unknown flag --step-ms"),
         (["health", "word"], "one word too many"),
         (["health", "--url", "ftp://x"], "must begin with http://"),
         (["health", "--url", "http://"], "has no host"),

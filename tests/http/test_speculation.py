@@ -21,7 +21,7 @@ ASKS = [
     {"prompt": CODE, "max_tokens": 40, "min_tokens": 20, "temperature": 0.5, "seed": 5},
     *({"prompt": LIST, "max_tokens": n, "ignore_eos": True} for n in (1, 2, 3, 8, 9)),
 ]
-SAME = ("tokens", "text", "logprobs", "usage", "finish_reason", "stop_reason", "stop_type", "session")
+SAME = ("tokens", "text", "logprobs", "usage", "finish_reason", "stop", "session")
 
 
 def answers(d, company):
