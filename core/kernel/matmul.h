@@ -4,8 +4,8 @@
  *   matmul_input   X [n_rows, n_in], as float rows and, where a quantised matrix will read it, as
  *                  int8 planes with one scale per 32 values (a view: buffers are the caller's)
  *
- * Bits (README: the same bits): an element of Y depends on its row of X and its row of W only, never on
- * n_rows, the panel range, the worker or their number; OpenBLAS (below) excepted.
+ * Bits (README: the same bits): an element of Y depends on its row of X and its row of W only, never
+ * on n_rows, the panel range, the worker or their number; OpenBLAS (below) excepted.
  * ANY_THREAD: const on matrices; each worker writes its own panels' columns of Y. */
 #pragma once
 
@@ -29,9 +29,9 @@ struct matrix {
     size_t n_bytes;     /* of all panels, without what lies between */
 };
 
-/* A matrix of n_out x n_in weights of a file type, without panels: n_bytes says what they take. They come
- * by matrix_place, to zeroed memory that outlives the matrix, panel_bytes apart (more than a panel where
- * others lie between). */
+/* A matrix of n_out x n_in weights of a file type, without panels: n_bytes says what they take. They
+ * come by matrix_place, to zeroed memory that outlives the matrix, panel_bytes apart (more than a panel
+ * where others lie between). */
 int matrix_shape(struct matrix *w, enum quant_id type, uint32_t n_out, uint32_t n_in,
                  struct error *err);
 void matrix_place(struct matrix *w, uint8_t *panels, size_t panel_bytes);
@@ -80,8 +80,8 @@ enum { MATMUL_BLAS_ROWS = 64 }; /* fewer are not worth OpenBLAS's while */
 
 /* The columns of panels [begin, end) of W (first <= begin < end <= w->n_panels; 32 each), all rows.
  * n_rows 1 .. any. Panels may be computed in any order by anyone: bits do not depend on it. worker:
- * who calls (OpenBLAS has a scratch for each); it is used where matmul_blas(true) was said, W is float
- * and n_rows >= MATMUL_BLAS_ROWS. */
+ * who calls (OpenBLAS has a scratch for each). OpenBLAS is used where matmul_blas(true) was said, W is
+ * float and n_rows >= MATMUL_BLAS_ROWS. */
 void matmul_run_panels(const struct matrix *w, const struct matmul_input *in,
                        const struct matmul_output *out, uint32_t begin, uint32_t end,
                        uint32_t worker);

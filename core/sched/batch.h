@@ -1,9 +1,9 @@
 /* [05 scheduler] The rows of the next step: the decode row of every running request first, with the
  * rows of its draft, then prompt rows. Prompts alone get as many as step_ms allows. Beside running
- * streams a step may last at most BATCH_STRETCH times what the streams alone would take, so that a long
- * prompt makes them slower by no more than that: about the time that decode rows, waiting for memory,
- * leave to arithmetic. The price is the prompt's: its first token comes later than with whole steps of
- * its own.
+ * streams a step may last at most BATCH_STRETCH times what the streams alone would take, so that a
+ * long prompt makes them slower by no more than that: about the time that decode rows, waiting for
+ * memory, leave to arithmetic. The price is the prompt's: its first token comes later than with whole
+ * steps of its own.
  *
  * Half of the prompt rows go to the prompt that came first, so that none starves; half to those that
  * are nearest to their first token, so that a short one does not wait for a long one. A prompt whose

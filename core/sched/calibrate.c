@@ -1,7 +1,8 @@
-/* [05 scheduler] The first measurements of pace.h, before the first request: a forward pass that touches
- * the memory, and of 1, 8, 16 and 64 rows as many as stay under CALIBRATE_NS together, so that a small model knows what a row
- * costs when prompts come, and a big one, whose one pass may take as long, is not late for it: it
- * learns from its first steps. What the passes write is forgotten: their page goes back. */
+/* [05 scheduler] what a step costs, measured before the first request. One forward pass touches the
+ * memory, then passes of 1, 8, 16 and 64 rows are timed, as many as together stay under CALIBRATE_NS. So
+ * a small model knows what a row costs when prompts come; and a big one, whose one pass may take as
+ * long, is not late for it: it learns from its first steps. What the passes write is forgotten: their
+ * pages go back. */
 #include "core/base/clock.h"
 #include "core/sched/scheduler.h"
 

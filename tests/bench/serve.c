@@ -1,11 +1,11 @@
 /* [bench] serve: a load of HTTP clients on a streaming server, and what they saw of it.
  *
- *   build/tests/bench/serve --clients 1,8,16 --seconds 10 --prompt-words 32 --tokens 64 http://127.0.0.1:8080
+ *   build/tests/bench/serve --clients 1,8,16 --seconds 10 --tokens 64 http://127.0.0.1:8080
  *
- * Closed loop: each of N clients asks again as soon as it has been answered. Open loop (--rate R): questions come
- * at random, R a second in the mean (a Poisson process), however long the answers take; a question's clock runs from
- * when it came. What happens in the window counts: it opens after the warm-up and closes after so many
- * seconds, or so many answers; what is under way then is cut off.
+ * Closed loop: each of N clients asks again as soon as it has been answered. Open loop (--rate R):
+ * questions come at random, R a second in the mean (a Poisson process), however long the answers take;
+ * a question's clock runs from when it came. What happens in the window counts: it opens after the
+ * warm-up and closes after so many seconds, or so many answers; what is under way then is cut off.
  *
  * One thread, one epoll set: on the machine that it measures it takes what it must. What it took of the
  * processor in the window is reported. */

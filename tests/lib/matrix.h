@@ -1,5 +1,5 @@
-/* A matrix that stands alone, as tests and benchmarks of the kernels need it (a model's lie in one block), and
- * a worker's share of a product. */
+/* A matrix that stands alone, as tests and benchmarks of the kernels need it (a model's lie in one
+ * block), and a worker's share of a product. */
 #pragma once
 
 #include "core/kernel/matmul.h"
