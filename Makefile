@@ -112,7 +112,7 @@ http: all $(OUT)/tests/bench/serve          ## the daemon through its sockets
 fuzz: $(FUZZ)                               ## replay the fuzzing corpora; FUZZ_S=60 searches for new inputs (clang)
 	@$(run_tests) fuzz
 	$(if $(FUZZ_S),@sh tests/fuzz/search.sh $(FUZZ_S))
-check:                                      ## lints: layers, tables, stage tags, sizes, headers, threads, format, clang-tidy
+check:                                      ## lints: layers, tables, stage tags, sizes, headers, threads, format, clang-tidy, spills
 	@$(run_tests) lint
 asan:                                       ## every test under AddressSanitizer and UndefinedBehaviourSanitizer
 	$(remake) MODE=asan suite

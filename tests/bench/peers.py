@@ -5,9 +5,10 @@
 
 Peers are installed as their users do, from PyPI into build/peers (PEERS_VENV names another place): llama.cpp (xllamacpp),
 OpenVINO GenAI. With --llama-lib (or LLAMA_LIB), a libllama.so built for this machine is the llama.cpp of the engine's
-cells instead (and with --llama-server, a llama-server is the server): the package is built for any x86-64 with AVX2. Two threads each. In every cell the engines take turns, round after
-round; figures are medians over the rounds, in tokens a second, all sequences together. A bar is the least ratio to llama.cpp
-that is aimed at, with (stretch); where llama.cpp stands near the machine's own limit, a share of that limit counts as well.
+cells instead (and with --llama-server, a llama-server is the server): the package is built for any x86-64 with AVX2.
+Two threads each. In every cell the engines take turns, round after round; figures are medians over the rounds, in tokens a
+second, all sequences together. A bar is the least ratio to llama.cpp that is aimed at, with (stretch); where llama.cpp
+stands near the machine's own limit, a share of that limit counts as well.
 
 Then the servers, attend's and llama.cpp's, through the same load (serve.c): closed loops, first tokens of a prompt that is
 new and of one that was seen before, and one stream beside a process that keeps a processor busy."""
