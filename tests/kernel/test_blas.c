@@ -46,31 +46,36 @@ static void run(const struct worker *worker, void *arg)
     matmul_slice(job->w, job->in, &job->out, worker);
 }
 
-/* sgemm calls of one product, which is checked against a double sum. */
-static uint64_t calls_of(enum quant_id type, uint32_t n_rows, uint32_t n_out, uint32_t n_in)
+/* sgemm calls of one product, set (rows scaled) or added, which is checked against a double sum. */
+static uint64_t calls_of(enum matmul_store store, enum quant_id type, uint32_t n_rows,
+                         uint32_t n_out, uint32_t n_in)
 {
+    bool add = store == MATMUL_ADD;
     size_t row_bytes = data_row_bytes(type, n_in), y_stride = n_out + 3;
     uint8_t *data = data_weights(type, DATA_RANDOM, n_out, n_in);
     float *x = aligned_alloc(64, ((size_t)n_rows * n_in * 4 + 63) / 64 * 64);
     float *y = malloc(n_rows * y_stride * sizeof(float)), *bias = malloc(n_out * sizeof(float));
-    float *scale = malloc(n_rows * sizeof(float));
+    float *scale = malloc(n_rows * sizeof(float)), *old = malloc(n_rows * y_stride * sizeof(float));
     for (size_t i = 0; i < (size_t)n_rows * n_in; i++)
         x[i] = random_float();
     for (uint32_t o = 0; o < n_out; o++)
         bias[o] = random_float();
     for (uint32_t r = 0; r < n_rows; r++)
-        scale[r] = random_float();
+        scale[r] = add ? 1 : random_float();
+    for (size_t i = 0; i < n_rows * y_stride; i++)
+        y[i] = old[i] = add ? random_float() : 0;
     struct matrix w;
     struct workers *pool = workers_open(2, NULL);
     assert_int_equal(matrix_open(&w, type, n_out, n_in, NULL), 0);
     matrix_pack(&w, type, data, 0, n_out);
     struct matmul_input in = {x, n_rows, n_in, ACTIVATIONS_FLOAT, NULL};
-    struct job job = {&w, &in, {.y = y, .stride = y_stride, .scale = scale, .bias = bias}};
+    struct job job = {&w, &in, {.y = y, .stride = y_stride, .bias = bias, .store = store}};
+    job.out.scale = add ? NULL : scale;
     uint64_t before = matmul_blas_calls();
     workers_run(pool, run, &job);
     for (uint32_t r = 0; r < n_rows; r += 9)
         for (uint32_t o = 0; o < n_out; o++) {
-            double sum = bias[o], size = fabsf(bias[o]);
+            double sum = (double)old[r * y_stride + o] + bias[o], size = fabs(sum);
             for (uint32_t k = 0; k < n_in; k++) {
                 double product = (double)ref_float(type, data + o * row_bytes, k) *
                                  x[(size_t)r * n_in + k] * scale[r];
@@ -88,6 +93,7 @@ static uint64_t calls_of(enum quant_id type, uint32_t n_rows, uint32_t n_out, ui
     free(y);
     free(bias);
     free(scale);
+    free(old);
     return matmul_blas_calls() - before;
 }
 
@@ -96,13 +102,15 @@ static void test_called(void **state)
     (void)state;
     if (!blas_on())
         skip();
-    assert_int_equal(calls_of(QUANT_f32, 64, 96, 40), 2);   /* one per worker */
-    assert_int_equal(calls_of(QUANT_f16, 70, 545, 515), 8); /* chunks of 256 columns, 512 of k */
-    assert_int_equal(calls_of(QUANT_bf16, 100, 1, 33), 1);
-    assert_int_equal(calls_of(QUANT_f32, 63, 96, 40), 0);
-    assert_int_equal(calls_of(QUANT_q8_0, 64, 96, 64), 0);
+    for (enum matmul_store s = MATMUL_SET; s <= MATMUL_ADD; s++) {
+        assert_int_equal(calls_of(s, QUANT_f32, 64, 96, 40), 2);   /* one per worker */
+        assert_int_equal(calls_of(s, QUANT_f16, 70, 545, 515), 8); /* 256 columns, 512 of k each */
+        assert_int_equal(calls_of(s, QUANT_bf16, 100, 1, 33), 1);
+        assert_int_equal(calls_of(s, QUANT_f32, MATMUL_BLAS_ROWS - 1, 96, 40), 0);
+        assert_int_equal(calls_of(s, QUANT_q8_0, 64, 96, 64), 0);
+    }
     assert_int_equal(matmul_blas(false, name, sizeof(name), NULL), 0);
-    assert_int_equal(calls_of(QUANT_f32, 64, 96, 40), 0);
+    assert_int_equal(calls_of(MATMUL_SET, QUANT_f32, 64, 96, 40), 0);
 }
 
 int main(void)
