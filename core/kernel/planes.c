@@ -109,13 +109,26 @@ static inline void put_sums(const struct place *to, float scale, const int n_pla
     memcpy(at + r.halves + 4 * to->mt, &halves[1], sizeof(start));
 }
 
-/* n blocks of x to the records from `to` on, in one body for each level and number of planes. */
-#define ROW_LOOP(block, n_planes)                                                                  \
-    for (; n--; x += PLANES_BLOCK) {                                                               \
-        to.high = (int8_t *)to.record + PLANES_BLOCK * to.t;                                       \
-        to.low = to.high + PLANES_BLOCK * to.mt;                                                   \
-        block(&to, n_planes, x);                                                                   \
-        to.record += planes_record(to.mt, n_planes).n_bytes;                                       \
+/* n_blocks of n_rows of x, all of one tile, whose first is row t of mt. */
+struct piece {
+    uint8_t *record; /* of the first block */
+    size_t mt, t;
+    const float *x;
+    size_t stride;
+    uint32_t n_rows, n_blocks;
+};
+
+/* A piece block by block, in one body for each level and number of planes. */
+#define EACH_BLOCK(block, n_planes, piece)                                                         \
+    for (uint32_t r = 0; r < (piece)->n_rows; r++) {                                               \
+        struct place to = {.record = (piece)->record, .mt = (piece)->mt, .t = (piece)->t + r};     \
+        const float *x = (piece)->x + r * (piece)->stride;                                         \
+        for (uint32_t i = 0; i < (piece)->n_blocks; i++, x += PLANES_BLOCK) {                      \
+            to.high = (int8_t *)to.record + PLANES_BLOCK * to.t;                                   \
+            to.low = to.high + PLANES_BLOCK * to.mt;                                               \
+            block(&to, n_planes, x);                                                               \
+            to.record += planes_record(to.mt, n_planes).n_bytes;                                   \
+        }                                                                                          \
     }
 
 static inline void block_scalar(const struct place *to, const int n_planes, const float *x)
@@ -126,12 +139,12 @@ static inline void block_scalar(const struct place *to, const int n_planes, cons
     put_sums(to, s.scale, n_planes, sum);
 }
 
-static void row_scalar(struct place to, int n_planes, const float *x, uint32_t n)
+static void piece_scalar(int n_planes, const struct piece *piece)
 {
     if (n_planes == 1)
-        ROW_LOOP(block_scalar, 1)
+        EACH_BLOCK(block_scalar, 1, piece)
     else
-        ROW_LOOP(block_scalar, 2)
+        EACH_BLOCK(block_scalar, 2, piece)
 }
 
 #if defined(__x86_64__)
@@ -190,43 +203,225 @@ SIMD_INLINE TARGET_AVX2 void block_avx2(const struct place *to, const int n_plan
     put_sums(to, s.scale, n_planes, sum);
 }
 
-TARGET_AVX2 static void row_avx2(struct place to, int n_planes, const float *x, uint32_t n)
+TARGET_AVX2 static void piece_avx2(int n_planes, const struct piece *piece)
 {
     if (n_planes == 1)
-        ROW_LOOP(block_avx2, 1)
+        EACH_BLOCK(block_avx2, 1, piece)
     else
-        ROW_LOOP(block_avx2, 2)
+        EACH_BLOCK(block_avx2, 2, piece)
+}
+
+/* One block of n rows at once: rows become lanes, so that what stands once for a row is computed
+ * for all of them. */
+enum { LANES = 8 };
+
+/* Of each row its greatest |x| as bits. */
+SIMD_INLINE TARGET_AVX512 __m256i greatest_avx512(const float *x, size_t stride, const size_t n)
+{
+    const __m512i mask = _mm512_set1_epi32(0x7fffffff);
+    __m256i m[LANES], pair[4], four[2];
+    SIMD_UNROLL for (size_t t = 0; t < LANES; t++)
+    {
+        if (t >= n) {
+            m[t] = _mm256_setzero_si256();
+            continue;
+        }
+        __m512i lo = _mm512_and_si512(_mm512_loadu_si512(x + t * stride), mask);
+        __m512i hi = _mm512_and_si512(_mm512_loadu_si512(x + t * stride + 16), mask);
+        lo = _mm512_max_epi32(lo, hi);
+        m[t] = _mm256_max_epi32(_mm512_castsi512_si256(lo), _mm512_extracti64x4_epi64(lo, 1));
+    }
+    SIMD_UNROLL for (size_t i = 0; i < 4; i++) pair[i] =
+        _mm256_max_epi32(_mm256_unpacklo_epi32(m[2 * i], m[2 * i + 1]),
+                         _mm256_unpackhi_epi32(m[2 * i], m[2 * i + 1]));
+    SIMD_UNROLL for (size_t i = 0; i < 2; i++) four[i] =
+        _mm256_max_epi32(_mm256_unpacklo_epi64(pair[2 * i], pair[2 * i + 1]),
+                         _mm256_unpackhi_epi64(pair[2 * i], pair[2 * i + 1]));
+    return _mm256_max_epi32(_mm256_permute2x128_si256(four[0], four[1], 0x20),
+                            _mm256_permute2x128_si256(four[0], four[1], 0x31));
+}
+
+/* The codes of a row, 128 larger: [32] of the low plane (or the only one), then [32] of the high
+ * one. The rounding constant carries both 128: bytes 0 and 1 of a value are its codes. */
+SIMD_INLINE TARGET_AVX512 __m512i codes_avx512(const float *x, float inverse, const int n_planes)
+{
+    const __m512 by = _mm512_set1_ps(inverse);
+    const __m512 magic = _mm512_set1_ps(0x1.8p23F + (n_planes == 1 ? 0x80p0F : 0x8080p0F));
+    const __m512i bytes = _mm512_set4_epi32(-1, -1, 0x0d090501, 0x0c080400);
+    const __m512i order =
+        _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 1, 5, 9, 13, 17, 21, 25, 29);
+    __m512 lo = _mm512_add_ps(_mm512_mul_ps(_mm512_loadu_ps(x), by), magic);
+    __m512 hi = _mm512_add_ps(_mm512_mul_ps(_mm512_loadu_ps(x + 16), by), magic);
+    return _mm512_permutex2var_epi32(_mm512_shuffle_epi8(_mm512_castps_si512(lo), bytes), order,
+                                     _mm512_shuffle_epi8(_mm512_castps_si512(hi), bytes));
+}
+
+/* halves[i]: of each row the sum of the codes of the first and of the last 16 values. */
+SIMD_INLINE TARGET_AVX512 void halves_avx512(const __m512i codes[LANES], const int n_planes,
+                                             __m256i halves[2])
+{
+    __m512i sum[LANES], pair[4], four[2];
+    SIMD_UNROLL for (size_t t = 0; t < LANES; t++) sum[t] =
+        _mm512_sad_epu8(codes[t], _mm512_setzero_si512());
+    SIMD_UNROLL for (size_t i = 0; i < 4; i++) pair[i] =
+        _mm512_add_epi64(_mm512_unpacklo_epi64(sum[2 * i], sum[2 * i + 1]),
+                         _mm512_unpackhi_epi64(sum[2 * i], sum[2 * i + 1]));
+    SIMD_UNROLL for (size_t i = 0; i < 2; i++) four[i] = _mm512_castps_si512(_mm512_shuffle_ps(
+        _mm512_castsi512_ps(pair[2 * i]), _mm512_castsi512_ps(pair[2 * i + 1]), 0x88));
+    __m256i both[2]; /* rows 0 to 3 and 4 to 7: first halves, last halves */
+    SIMD_UNROLL for (size_t i = 0; i < 2; i++)
+    {
+        both[i] = _mm512_castsi512_si256(four[i]);
+        if (n_planes == 2)
+            both[i] = _mm256_add_epi32(both[i],
+                                       _mm256_slli_epi32(_mm512_extracti64x4_epi64(four[i], 1), 8));
+        both[i] =
+            _mm256_sub_epi32(both[i], _mm256_set1_epi32(16 * (n_planes == 1 ? 0x80 : 0x8080)));
+    }
+    halves[0] = _mm256_permute2x128_si256(both[0], both[1], 0x20);
+    halves[1] = _mm256_permute2x128_si256(both[0], both[1], 0x31);
+}
+
+SIMD_INLINE TARGET_AVX512 void put_lanes(uint8_t *to, __m256i v, const size_t n)
+{
+    int32_t lanes[LANES];
+    _mm256_storeu_si256((__m256i *)(void *)lanes, v);
+    memcpy(to, lanes, n * sizeof(*lanes));
+}
+
+/* What stands beside the codes, from row t on. */
+SIMD_INLINE TARGET_AVX512 void put_sums_avx512(uint8_t *record, size_t mt, size_t t, __m256 scale,
+                                               const __m256i halves[2], const int n_planes,
+                                               const size_t n)
+{
+    const struct planes_record r = planes_record(mt, (size_t)n_planes);
+    const __m256i magic = _mm256_set1_epi32(n_planes == 1 ? PLANES_MAGIC : 0);
+    const __m256i sum = _mm256_add_epi32(halves[0], halves[1]);
+    uint8_t *at = record + t * 4;
+    put_lanes(at + r.scale, _mm256_castps_si256(scale), n);
+    put_lanes(at + r.sum, _mm256_castps_si256(_mm256_mul_ps(scale, _mm256_cvtepi32_ps(sum))), n);
+    put_lanes(at + r.start, _mm256_sub_epi32(magic, _mm256_slli_epi32(sum, 7)), n);
+    put_lanes(at + r.halves, _mm256_sub_epi32(magic, _mm256_slli_epi32(halves[0], 7)), n);
+    put_lanes(at + r.halves + 4 * mt, _mm256_sub_epi32(magic, _mm256_slli_epi32(halves[1], 7)), n);
+}
+
+SIMD_INLINE TARGET_AVX512 void block_avx512(const struct piece *piece, uint8_t *record,
+                                            const float *x, const int n_planes, const size_t n)
+{
+    const size_t mt = piece->mt, t0 = piece->t;
+    const __m256i most = greatest_avx512(x, piece->stride, n);
+    const __m256 top = _mm256_castsi256_ps(most);
+    if (_mm256_cmpge_epi32_mask(most, _mm256_set1_epi32(0x7f800000))) { /* not finite: seldom */
+        struct piece one = *piece;
+        one.record = record;
+        one.x = x;
+        one.n_blocks = 1;
+        piece_scalar(n_planes, &one);
+        return;
+    }
+    const __m256 steps = _mm256_set1_ps(n_planes == 1 ? STEPS_8 : STEPS_16);
+    const __mmask8 large = _mm256_cmp_ps_mask(top, _mm256_set1_ps(0x1p-100F), _CMP_GE_OQ);
+    float inverse[LANES];
+    _mm256_storeu_ps(inverse, _mm256_maskz_div_ps(large, steps, top));
+    __m512i codes[LANES];
+    SIMD_UNROLL for (size_t t = 0; t < LANES; t++)
+    {
+        codes[t] = _mm512_setzero_si512();
+        if (t >= n)
+            continue;
+        codes[t] = codes_avx512(x + t * piece->stride, inverse[t], n_planes);
+        __m512i c = _mm512_xor_si512(codes[t], _mm512_set1_epi8((char)0x80));
+        uint8_t *high = record + PLANES_BLOCK * (t0 + t);
+        uint8_t *low = n_planes == 1 ? high : high + PLANES_BLOCK * mt;
+        _mm256_storeu_si256((__m256i *)(void *)low, _mm512_castsi512_si256(c));
+        if (n_planes == 2)
+            _mm256_storeu_si256((__m256i *)(void *)high, _mm512_extracti64x4_epi64(c, 1));
+    }
+    __m256i halves[2];
+    halves_avx512(codes, n_planes, halves);
+    put_sums_avx512(record, mt, t0, _mm256_maskz_div_ps(large, top, steps), halves, n_planes, n);
+}
+
+#define ROWS_AVX512(n_planes, n)                                                                   \
+    case n:                                                                                        \
+        for (uint32_t i = 0; i < piece->n_blocks; i++, record += n_bytes)                          \
+            block_avx512(piece, record, piece->x + (size_t)i * PLANES_BLOCK, n_planes, n);         \
+        break;
+#define PIECE_AVX512(n_planes)                                                                     \
+    TARGET_AVX512 static void piece_avx512_##n_planes(const struct piece *piece)                   \
+    {                                                                                              \
+        const size_t n_bytes = planes_record(piece->mt, n_planes).n_bytes;                         \
+        uint8_t *record = piece->record;                                                           \
+        switch (piece->n_rows) {                                                                   \
+            ROWS_AVX512(n_planes, 1)                                                               \
+            ROWS_AVX512(n_planes, 2)                                                               \
+            ROWS_AVX512(n_planes, 3)                                                               \
+            ROWS_AVX512(n_planes, 4)                                                               \
+            ROWS_AVX512(n_planes, 5)                                                               \
+            ROWS_AVX512(n_planes, 6)                                                               \
+        }                                                                                          \
+    }
+PIECE_AVX512(1)
+PIECE_AVX512(2)
+
+static void piece_avx512(int n_planes, const struct piece *piece)
+{
+    if (n_planes == 1)
+        piece_avx512_1(piece);
+    else
+        piece_avx512_2(piece);
 }
 #endif
 
-typedef void row_fn(struct place to, int n_planes, const float *x, uint32_t n);
+typedef void piece_fn(int n_planes, const struct piece *piece);
+
+static void quantise(int n_planes, const struct piece *piece)
+{
+    static piece_fn *const variants[CPU_LEVELS] = {
+        [CPU_SCALAR] = piece_scalar,
+#if defined(__x86_64__)
+        [CPU_AVX2] = piece_avx2,
+        [CPU_AVX512] = piece_avx512,
+        [CPU_AVX512VNNI] = piece_avx512,
+#endif
+    };
+    variants[cpu_level()](n_planes, piece);
+}
+
+/* The last values of a piece's rows, fewer than a block. */
+static void quantise_rest(int n_planes, const struct piece *whole, uint32_t n)
+{
+    float x[PLANES_TILE][PLANES_BLOCK] = {0};
+    struct piece piece = *whole;
+    for (uint32_t r = 0; r < piece.n_rows; r++)
+        memcpy(x[r], piece.x + r * piece.stride + (size_t)piece.n_blocks * PLANES_BLOCK,
+               n * sizeof(**x));
+    piece.record += piece.n_blocks * planes_record(piece.mt, (size_t)n_planes).n_bytes;
+    piece.x = x[0];
+    piece.stride = PLANES_BLOCK;
+    piece.n_blocks = 1;
+    quantise(n_planes, &piece);
+}
 
 void planes_quantise_part(const struct planes *p, const struct planes_part *part)
 {
-    uint32_t tile = planes_tile_of(p, part->row), next = planes_tile(p, tile + 1);
-    uint32_t n_whole = part->n / PLANES_BLOCK, rest = part->n % PLANES_BLOCK;
-    const float *x = part->x;
-    struct place to = {.t = part->row - planes_tile(p, tile)};
-    row_fn *quantise = row_scalar;
-#if defined(__x86_64__)
-    if (cpu_level() != CPU_SCALAR)
-        quantise = row_avx2;
-#endif
-    for (uint32_t r = part->row; r < part->row + part->n_rows; r++, to.t++, x += part->stride) {
-        if (r == next) {
-            next = planes_tile(p, ++tile + 1);
-            to.t = 0;
-        }
-        to.mt = next - r + to.t;
-        size_t n_bytes = planes_record(to.mt, p->n_planes).n_bytes;
-        to.record = planes_at(p, tile) + part->k / PLANES_BLOCK * n_bytes;
-        quantise(to, (int)p->n_planes, x, n_whole);
-        if (rest) {
-            float last[PLANES_BLOCK] = {0};
-            memcpy(last, x + (size_t)n_whole * PLANES_BLOCK, rest * sizeof(float));
-            to.record += n_whole * n_bytes;
-            quantise(to, (int)p->n_planes, last, 1);
-        }
+    const uint32_t end = part->row + part->n_rows;
+    const uint32_t rest = part->n % PLANES_BLOCK;
+    uint32_t tile = planes_tile_of(p, part->row);
+    for (uint32_t r = part->row; r < end; tile++) {
+        uint32_t first = planes_tile(p, tile), next = planes_tile(p, tile + 1);
+        struct piece piece = {.mt = next - first,
+                              .t = r - first,
+                              .x = part->x + (r - part->row) * part->stride,
+                              .stride = part->stride,
+                              .n_rows = (next < end ? next : end) - r,
+                              .n_blocks = part->n / PLANES_BLOCK};
+        piece.record = planes_at(p, tile) +
+                       part->k / PLANES_BLOCK * planes_record(piece.mt, p->n_planes).n_bytes;
+        quantise((int)p->n_planes, &piece);
+        if (rest)
+            quantise_rest((int)p->n_planes, &piece, rest);
+        r += piece.n_rows;
     }
 }
 

@@ -408,6 +408,44 @@ static void test_parts(void **state)
     each_level(parts);
 }
 
+/* Every level quantises to the same bytes, whatever the rows of a tile and their values. */
+static void same_planes(enum data d, uint32_t n_rows, enum activations a)
+{
+    enum { IN = 170 };
+    float *x = rows_new(d, n_rows, IN);
+    size_t n = matmul_input_bytes(n_rows, IN, a);
+    uint8_t *want = aligned_alloc(64, n), *got = aligned_alloc(64, n);
+    struct matmul_input in = {x, n_rows, IN, a, want};
+    if (d == DATA_RANDOM && n_rows > 2) { /* a block of each of these among ordinary rows */
+        x[IN + 40] = NAN;
+        x[2 * IN + 169] = -INFINITY;
+    }
+    memset(want, 0, n);
+    cpu_force(CPU_SCALAR);
+    matmul_quantise(&in, 0, n_rows);
+    in.buffer = got;
+    for (int level = 0; level <= (int)cpu_detect(); level++) {
+        const struct planes_part whole = {.x = x, .stride = IN, .n_rows = n_rows, .n = IN};
+        memset(got, 0, n);
+        cpu_force(level);
+        matmul_quantise_part(&in, &whole);
+        if (memcmp(got, want, n) != 0)
+            fail_msg("%s: %u rows of data %d, activations %d: not the planes of scalar code",
+                     cpu_level_name(level), n_rows, (int)d, (int)a);
+    }
+    free(x);
+    free(want);
+    free(got);
+}
+static void test_planes(void **state)
+{
+    (void)state;
+    for (int d = 0; d < DATAS; d++)
+        for (uint32_t n_rows = 1; n_rows <= 17; n_rows++)
+            for (int a = ACTIVATIONS_INT8; a <= ACTIVATIONS_INT16; a++)
+                same_planes((enum data)d, n_rows, (enum activations)a);
+}
+
 /* Two matrices whose panels take turns in one block: each as if alone. */
 static void test_placed(void **state)
 {
@@ -534,11 +572,11 @@ static void test_not_finite(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_edges),      cmocka_unit_test(test_long),
-        cmocka_unit_test(test_integers),   cmocka_unit_test(test_company),
-        cmocka_unit_test(test_slices),     cmocka_unit_test(test_stores),
-        cmocka_unit_test(test_placed),     cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_edges),    cmocka_unit_test(test_long),
+        cmocka_unit_test(test_integers), cmocka_unit_test(test_company),
+        cmocka_unit_test(test_slices),   cmocka_unit_test(test_stores),
+        cmocka_unit_test(test_placed),   cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_planes),   cmocka_unit_test(test_not_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
