@@ -53,8 +53,8 @@ LANES_INLINE float halfn_scalar(const uint16_t *p, uint32_t n)
 {
     return n ? quant_half_to_float(*p) : 0;
 }
-LANES_INLINE float code_scalar(const int8_t *p) { return *p; } /* bytes as floats */
-LANES_INLINE float coden_scalar(const int8_t *p, uint32_t n) { return n ? *p : 0; }
+LANES_INLINE float code_scalar(const int8_t *p) { return (float)*p; } /* bytes as floats */
+LANES_INLINE float coden_scalar(const int8_t *p, uint32_t n) { return n ? (float)*p : 0; }
 LANES_INLINE void store_scalar(float *p, float a) { *p = a; }
 LANES_INLINE void storen_scalar(float *p, float a, uint32_t n)
 {

@@ -210,6 +210,7 @@ static void run_panels(const struct matrix *w, const struct matmul_input *in,
     bool quantised = panel_table[w->panel]->format && in->buffer && n;
     struct planes x = planes_layout(in->n_rows, in->n_in, n ? n : 1, quantised ? in->buffer : NULL);
     uint32_t n_parts = (x.n_tiles + TILES - 1) / TILES;
+    ASSERT(x.n_tiles > 0);
     for (uint32_t part = 0; part < n_parts; part++)
         for (uint32_t i = begin; i < end; i++)
             run_panel(w, i, in, &x, x.n_tiles * part / n_parts, x.n_tiles * (part + 1) / n_parts,

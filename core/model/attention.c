@@ -140,7 +140,7 @@ static struct taken take(const struct step *s, uint32_t layer)
 
 static uint32_t first_page(const struct step *s, const struct unit *u)
 {
-    return s->batch->rows[u->row].seq->pages[u->split_begin * s->m->plan.split_pages];
+    return s->batch->rows[u->row].seq->pages[(size_t)u->split_begin * s->m->plan.split_pages];
 }
 
 /* A page for the kernel, and the one after it: of the next unit where it is this one's last. */

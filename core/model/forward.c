@@ -20,6 +20,7 @@ enum {
 
 static uint32_t unit_rows(const struct hparams *h)
 {
+    ASSERT(h->n_kv_heads > 0 && h->n_heads >= h->n_kv_heads);
     uint32_t group = h->n_heads / h->n_kv_heads;
     return group < UNIT_QUERIES ? UNIT_QUERIES / group : 1;
 }
