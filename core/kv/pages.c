@@ -45,9 +45,20 @@ static void list_append(struct kv_book *book, uint32_t list, uint32_t page)
     book->links[list].prev = page;
 }
 
+static void list_prepend(struct kv_book *book, uint32_t list, uint32_t page)
+{
+    uint32_t first = book->links[list].next;
+    book->links[page] = (struct link){first, list};
+    book->links[first].prev = page;
+    book->links[list].next = page;
+}
+
+/* The page freed last is taken next: its memory is there, and may lie in a cache, where one that was
+ * never written must first be found and zeroed by the kernel (and by a hypervisor below it: 4 ms for
+ * 2 MB were measured). */
 static void free_page(struct kv_pool *pool, uint32_t page)
 {
-    list_append(pool->book, free_list(pool), page);
+    list_prepend(pool->book, free_list(pool), page);
     pool->book->n_free++;
 }
 
@@ -110,7 +121,7 @@ struct kv_pool *kv_pool_open(const struct kv_geometry *g, uint32_t n_pages, stru
         goto no_memory;
     list_init(pool->book, free_list(pool));
     list_init(pool->book, cached_list(pool));
-    for (uint32_t page = 0; page < n_pages; page++)
+    for (uint32_t page = n_pages; page-- > 0;) /* the first is taken first */
         free_page(pool, page);
     return pool;
 no_memory:

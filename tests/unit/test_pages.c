@@ -142,6 +142,24 @@ static void fill(struct kv_pool *pool, uint32_t page, uint8_t salt)
         bytes[i] = (uint8_t)(i * 31 + salt);
 }
 
+/* A page that was in use is taken before one whose memory nobody has written yet. */
+static void test_free_pages_go_newest_first(void **state)
+{
+    (void)state;
+    struct kv_pool *pool = pool_of(5);
+    assert_true(kv_reserve(pool, 5));
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(kv_page_take(pool), i);
+    kv_page_drop(pool, 1);
+    kv_page_publish(pool, 2);
+    kv_page_drop(pool, 2); /* can still be found: last of all */
+    assert_int_equal(kv_page_take(pool), 1);
+    kv_page_drop(pool, 0);
+    kv_page_forget(pool, 2);
+    assert_int_equal(kv_page_take(pool), 2);
+    kv_pool_close(pool);
+}
+
 static void test_copies_rows(void **state)
 {
     (void)state;
@@ -206,9 +224,13 @@ static void test_copies_codes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),       cmocka_unit_test(test_refuses_shapes),
-        cmocka_unit_test(test_promises),    cmocka_unit_test(test_cached_pages_go_oldest_first),
-        cmocka_unit_test(test_copies_rows), cmocka_unit_test(test_copies_codes),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_refuses_shapes),
+        cmocka_unit_test(test_promises),
+        cmocka_unit_test(test_cached_pages_go_oldest_first),
+        cmocka_unit_test(test_copies_rows),
+        cmocka_unit_test(test_copies_codes),
+        cmocka_unit_test(test_free_pages_go_newest_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
