@@ -13,6 +13,7 @@ int scheduler_open(struct scheduler *s, const struct scheduler_options *o, struc
     TAILQ_INIT(&s->live);
     TAILQ_INIT(&s->waiting);
     pace_open(&s->pace);
+    probe_open(&s->probe);
     s->prefix = prefix_open(o->kv, err);
     s->running = mem_new(o->max_running, sizeof(struct request *));
     if (s->prefix && !s->running)

@@ -10,6 +10,7 @@
 #include "core/base/workers.h"
 #include "core/sched/batch.h"
 #include "core/sched/pace.h"
+#include "core/sched/probe.h"
 #include "core/sched/ready.h"
 #include "core/sched/session.h"
 
@@ -47,6 +48,7 @@ struct scheduler {
     struct prefix *prefix;
     struct sessions sessions;
     struct pace pace;
+    struct probe probe;
     struct plan plan;
     struct request_list live;    /* every request taken and not finished */
     struct request_list waiting; /* checked, in the order in which they start */

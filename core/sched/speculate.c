@@ -1,4 +1,5 @@
-/* [05 scheduler] the drafts of a step: for each running stream as many guessed tokens as pay.
+/* [05 scheduler] the drafts of a step: for each running stream as many guessed tokens as pay, and now
+ * and then more (probe.h).
  *
  * Streams without a draft wait for the rows of the others: together these may take SHARE of the step,
  * so that nobody's gain is another's loss. Prompt rows come on top, as beside any decode rows. */
@@ -47,26 +48,73 @@ ON_ENGINE static uint32_t guess(struct scheduler *s, struct load *load, uint32_t
     return n;
 }
 
-void scheduler_speculate(struct scheduler *s)
+/* As many guessed tokens each as pay. Returns the tokens that the step will probably give. */
+ON_ENGINE static double draft(struct scheduler *s, struct load *load, uint32_t rows, double tokens,
+                              double limit_ns)
 {
-    struct load load = {0};
     bool always = s->o.speculation == SPECULATION_ON;
-    uint32_t rows = s->o.max_logits - s->o.max_running, n_guesses;
-    if (s->o.speculation == SPECULATION_OFF || !rows)
-        return;
-    uint32_t n = guess(s, &load, &n_guesses);
-    if (!n_guesses)
-        return;
-    double tokens = n, limit = (n_guesses < n ? 1 + SHARE : 4) * pace_ns(&s->pace, &load);
     for (uint32_t i = 0; i < s->n_running; i++) {
         struct request *r = s->running[i];
         uint32_t most = most_of(s, r), end = r->n_timeline;
         most = most < rows ? most : rows;
         uint32_t k =
-            always ? most : draft_rows(&r->draft, &s->pace, &load, tokens, end, most, limit);
+            always ? most : draft_rows(&r->draft, &s->pace, load, tokens, end, most, limit_ns);
         set(r, k);
         rows -= k;
-        load_add(&load, LOAD_DECODE, end, k);
+        load_add(load, LOAD_DECODE, end, k);
         tokens += draft_gain(&r->draft, k);
     }
+    return tokens;
+}
+
+/* A draft where twice the rows of this stream are tried. */
+static uint32_t twice(const struct scheduler *s, const struct request *r)
+{
+    uint32_t most = most_of(s, r), k = 2 * r->n_draft + 1;
+    return k < most ? k : most;
+}
+
+/* What drafts of twice the rows would probably bring beyond the chosen ones; 0: beside prompt rows,
+ * where a step does not tell what they cost. */
+static double missed(const struct scheduler *s)
+{
+    double more = 0;
+    for (uint32_t i = 0; i < s->n_running; i++) {
+        const struct request *r = s->running[i];
+        if (request_in_prompt(r))
+            return 0;
+        if (r->draft.n)
+            more += draft_gain(&r->draft, twice(s, r)) - draft_gain(&r->draft, r->n_draft);
+    }
+    return more;
+}
+
+/* Longer drafts than seem to pay: `rows` more at most. */
+ON_ENGINE static void try_more(struct scheduler *s, struct load *load, uint32_t rows)
+{
+    for (uint32_t i = 0; i < s->n_running; i++) {
+        struct request *r = s->running[i];
+        uint32_t k = r->draft.n ? twice(s, r) : 0, more = k > r->n_draft ? k - r->n_draft : 0;
+        more = more < rows ? more : rows;
+        load_add(load, LOAD_DECODE, r->n_timeline + r->n_draft, more);
+        rows -= more;
+        set(r, r->n_draft + more);
+    }
+    probe_begin(&s->probe, &s->pace, load);
+}
+
+void scheduler_speculate(struct scheduler *s)
+{
+    struct load load = {0};
+    uint32_t rows = s->o.max_logits - s->o.max_running, n_guesses;
+    if (s->o.speculation == SPECULATION_OFF || !rows)
+        return;
+    probe_end(&s->probe, &s->pace);
+    uint32_t n = guess(s, &load, &n_guesses);
+    if (!n_guesses)
+        return;
+    double limit_ns = (n_guesses < n ? 1 + SHARE : 4) * pace_ns(&s->pace, &load);
+    double tokens = draft(s, &load, rows, n, limit_ns);
+    if (s->o.speculation == SPECULATION_AUTO && probe_due(&s->probe, tokens, missed(s)))
+        try_more(s, &load, rows - (load_rows(&load) - n));
 }

@@ -1,6 +1,7 @@
 /* What may come next: guesses against a search of the whole timeline, what is learnt from them, and how
  * many rows they are worth. */
 #include "core/sched/draft.h"
+#include "core/sched/probe.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -140,6 +141,57 @@ static void test_rows_that_pay(void **state)
     draft_close(&d);
 }
 
+/* A stream all of whose guesses hold on a machine where a row costs row_ns, after a start at which 8
+ * rows took 60 ms: rows drafted in the last of n steps that was no probe; *n_probes: of those that
+ * were. */
+static uint32_t drafting(double row_ns, uint32_t n, uint32_t *n_probes)
+{
+    static const uint32_t t[] = {7, 8, 7, 8, 7}, right[] = {8, 7, 8, 7, 8, 7, 8};
+    struct load one = {.rows = {1}}, eight = {.rows = {8}};
+    struct draft d;
+    struct pace pace;
+    struct probe probe;
+    uint32_t chosen = 0;
+    pace_open(&pace);
+    probe_open(&probe);
+    draft_open(&d, 5);
+    pace_learn(&pace, &one, 3e6);
+    pace_learn(&pace, &eight, 60e6);
+    *n_probes = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        struct load l = one;
+        draft_guess(&d, t, 5);
+        probe_end(&probe, &pace);
+        uint32_t k = chosen = draft_rows(&d, &pace, &l, 1, 0, DRAFT_MAX, 1e12);
+        uint32_t more = 2 * k + 1 < DRAFT_MAX ? 2 * k + 1 : DRAFT_MAX;
+        bool tried =
+            probe_due(&probe, 1 + draft_gain(&d, k), draft_gain(&d, more) - draft_gain(&d, k));
+        k = tried ? more : k;
+        load_add(&l, LOAD_DECODE, 0, k);
+        if (tried)
+            probe_begin(&probe, &pace, &l);
+        *n_probes += tried;
+        pace_learn(&pace, &l, 3e6 + row_ns * k);
+        draft_learn(&d, right, 1 + k < DRAFT_MAX ? 1 + k : DRAFT_MAX, k);
+    }
+    draft_close(&d);
+    return chosen;
+}
+
+static void test_probes(void **state)
+{
+    (void)state;
+    uint32_t n_probes;
+    assert_int_equal(drafting(2e5, 100, &n_probes), DRAFT_MAX); /* each knot is set right */
+    assert_in_range(n_probes, 3, 6);
+    assert_int_equal(drafting(4e6, 5000, &n_probes), 0); /* it is true: seldom tried again */
+    assert_in_range(n_probes, 2, 20);
+    struct probe hopeless;
+    probe_open(&hopeless);
+    for (int i = 0; i < 5000; i++)
+        assert_false(probe_due(&hopeless, 1, 0.4));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -148,6 +200,7 @@ int main(void)
         cmocka_unit_test(test_a_repetition_goes_on),
         cmocka_unit_test(test_learns),
         cmocka_unit_test(test_rows_that_pay),
+        cmocka_unit_test(test_probes),
     };
     return cmocka_run_group_tests_name("draft", tests, NULL, NULL);
 }

@@ -678,7 +678,7 @@ static void test_speculation_saves_steps(void **state)
 }
 
 /* Where rows are free, drafts are made once guesses have proved right; where they cost what they
- * would gain, none are. */
+ * would gain, hardly any are. */
 static void test_speculation_where_it_pays(void **state)
 {
     (void)state;
@@ -700,9 +700,39 @@ static void test_speculation_where_it_pays(void **state)
             rig_read(&g, &a, UINT32_MAX);
         } while (!a.done);
         rig_expect(&g, &a, ids, 30, 200);
-        assert_true(dear ? atomic_load(&g.books.tokens_drafted) == 0 : g.n_steps < 150);
+        uint64_t drafted = atomic_load(&g.books.tokens_drafted);
+        assert_true(dear ? drafted < 10 : g.n_steps < 150); /* a few, to see whether it is true */
         rig_close(&g);
     }
+}
+
+/* Times that one step each told at the start: these stand until a step of so many rows comes. */
+static void teach_rows(struct pace *p, double row_ns)
+{
+    pace_open(p);
+    for (uint32_t n = 1; n <= 64; n *= 8) {
+        struct load l = {.rows = {n}};
+        pace_learn(p, &l, row_ns * n);
+    }
+}
+
+/* Rows that are free were measured beside a busy process, as dear as steps of their own: guesses that
+ * hold are tried nevertheless. */
+static void test_speculation_after_a_false_start(void **state)
+{
+    (void)state;
+    struct rig g;
+    struct answer a;
+    uint32_t ids[30];
+    rig_fill(ids, 30, 5);
+    rig_open(&g, &(struct rig_options){.habits = true, .draft_rows = 7});
+    struct request_params p = {.max_tokens = 200};
+    rig_submit(&g, &a, &p, ids, 30);
+    teach_rows(&g.s.pace, 1e9);
+    rig_run(&g, &a, 1);
+    rig_expect(&g, &a, ids, 30, 200);
+    assert_true(atomic_load(&g.books.drafts_held) > 0);
+    rig_close(&g);
 }
 
 int main(void)
@@ -730,6 +760,7 @@ int main(void)
         cmocka_unit_test(test_c10_at_random),
         cmocka_unit_test(test_speculation_saves_steps),
         cmocka_unit_test(test_speculation_where_it_pays),
+        cmocka_unit_test(test_speculation_after_a_false_start),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
