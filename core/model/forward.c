@@ -33,17 +33,13 @@ static void *take(uint8_t *base, size_t *used, size_t n, size_t size)
     return p;
 }
 
-enum activations stack_activations(const struct model *m, bool fine)
-{
-    return fine && m->activations == ACTIVATIONS_INT8 ? ACTIVATIONS_INT16 : m->activations;
-}
-
 static void layout_feed(const struct model *m, struct feed *f, uint32_t n_in, bool fine,
                         uint8_t *base, size_t *used)
 {
+    enum activations more = m->room == ACTIVATIONS_FLOAT ? ACTIVATIONS_FLOAT : ACTIVATIONS_INT16;
     f->x = take(base, used, (size_t)m->max_rows * n_in, sizeof(float));
-    f->planes =
-        take(base, used, matmul_input_bytes(m->max_rows, n_in, stack_activations(m, fine)), 1);
+    f->planes = take(base, used, matmul_input_bytes(m->max_rows, n_in, m->room), 1);
+    f->fine = fine ? take(base, used, matmul_input_bytes(m->max_rows, n_in, more), 1) : NULL;
 }
 
 static void layout_act(const struct model *m, struct act *a, uint8_t *base, size_t *used)
@@ -230,14 +226,41 @@ int32_t slot_of(const struct step *s, uint32_t layer, uint32_t r)
     return layer + 1 < s->m->h.n_layers ? (int32_t)r : s->m->plan.slot[r];
 }
 
-struct matmul_input feed_input(const struct step *s, const struct stack *w, const struct feed *feed,
-                               uint32_t n_rows)
+uint32_t stack_panels(const struct stack *w)
 {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < w->n; i++)
+        n += w->w[i].n_panels;
+    return n;
+}
+
+uint32_t stack_fine(const struct step *s, const struct stack *w)
+{
+    return stack_panels(w) - (s->m->activations == ACTIVATIONS_INT8 ? w->n_fine : 0);
+}
+
+struct matmul_input feed_input(const struct step *s, const struct stack *w, const struct feed *feed,
+                               uint32_t n_rows, uint32_t panel)
+{
+    bool fine = panel >= stack_fine(s, w);
+    uint8_t *planes = fine ? feed->fine : feed->planes;
     return (struct matmul_input){.x = feed->x,
                                  .n_rows = n_rows,
                                  .n_in = w->w[0].n_in,
-                                 .activations = stack_activations(s->m, w->fine),
-                                 .buffer = w->quantised ? feed->planes : NULL};
+                                 .activations = fine ? ACTIVATIONS_INT16 : s->m->activations,
+                                 .buffer = w->quantised ? planes : NULL};
+}
+
+void feed_quantise(const struct step *s, const struct stack *w, const struct feed *feed,
+                   uint32_t n_rows, const struct planes_part *part)
+{
+    uint32_t fine = stack_fine(s, w), n = stack_panels(w);
+    struct matmul_input in = feed_input(s, w, feed, n_rows, 0);
+    matmul_quantise_part(&in, part);
+    if (fine == 0 || fine == n)
+        return;
+    in = feed_input(s, w, feed, n_rows, fine);
+    matmul_quantise_part(&in, part);
 }
 
 bool feed_floats(const struct step *s, const struct stack *w)

@@ -12,7 +12,7 @@ void lm_head(const struct step *s, float *logits)
     uint32_t n = s->m->plan.n_wanted;
     if (n == 0)
         return;
-    struct matmul_input in = feed_input(s, w, &s->a->h, n);
+    struct matmul_input in = feed_input(s, w, &s->a->h, n, 0);
     struct matmul_output out = {
         .y = logits, .stride = w->n_out, .scale = norm_scale(s, n), .bias = w->bias};
     struct share share = share_begin(s->worker, w->w[0].n_panels, panels_least(w, n));

@@ -52,6 +52,7 @@ uint64_t model_activation_bytes(const struct hparams *h, const struct model_opti
 {
     struct model m = {.h = *h,
                       .activations = options->activations,
+                      .room = options->activations,
                       .max_rows = options->max_rows,
                       .max_context = options->max_context,
                       .n_workers = n_workers};

@@ -30,7 +30,7 @@ void norm_row(const struct model *m, const struct norm *w, const float *x, float
 }
 
 /* One panel's columns of rows [row, end). */
-static void gain_panel(const struct step *s, const struct into *into, const struct matmul_input *in,
+static void gain_panel(const struct step *s, const struct into *into, uint32_t n_rows,
                        uint32_t panel, uint32_t row, uint32_t end)
 {
     const struct model *m = s->m;
@@ -47,33 +47,31 @@ static void gain_panel(const struct step *s, const struct into *into, const stru
     struct planes_part part = {
         .x = job.h, .stride = job.h_stride, .row = row, .n_rows = job.n_rows, .k = k, .n = job.n};
     ops_gain(&job);
-    matmul_quantise_part(in, &part);
+    feed_quantise(s, into->to, &s->a->h, n_rows, &part);
 }
 
 void norm_panels(const struct step *s, const struct into *into, uint32_t n_rows, uint32_t begin,
                  uint32_t end)
 {
-    struct matmul_input in = feed_input(s, into->to, &s->a->h, n_rows);
     for (uint32_t i = begin; i < end; i++)
-        gain_panel(s, into, &in, i, 0, n_rows);
+        gain_panel(s, into, n_rows, i, 0, n_rows);
 }
 
 void norm_rows(const struct step *s, const struct into *into, uint32_t n_rows, uint32_t begin,
                uint32_t end)
 {
     const struct model *m = s->m;
-    struct matmul_input in = feed_input(s, into->to, &s->a->h, n_rows);
     uint32_t dim = m->h.dim;
     if (norm_is_late(m)) {
         for (uint32_t i = 0; i * PANEL_ROWS < dim && begin < end; i++)
-            gain_panel(s, into, &in, i, begin, end);
+            gain_panel(s, into, n_rows, i, begin, end);
         return;
     }
     for (uint32_t r = begin; r < end; r++) {
         float *h = feed_floats(s, into->to) ? s->a->h.x + (size_t)r * dim : s->scratch->row;
         struct planes_part part = {.x = h, .row = r, .n_rows = 1, .n = dim};
         norm_row(m, into->norm, s->a->x + (size_t)r * dim, h);
-        matmul_quantise_part(&in, &part);
+        feed_quantise(s, into->to, &s->a->h, n_rows, &part);
     }
 }
 

@@ -41,7 +41,7 @@ struct stack {
     const float *bias; /* [n_out] or NULL */
     bool quantised;    /* one of them reads integers */
     bool floats;       /* one of them reads floats */
-    bool fine;         /* reads 16 bits where activations are int8 (stack_activations) */
+    uint32_t n_fine;   /* of its last panels: they read 16 bits where activations are int8 */
 };
 
 /* The norms around a branch, by where they stand (arch.h); absent ones are NULL inside. */
@@ -87,8 +87,9 @@ bool weights_all_float(const struct weights *w, const struct hparams *h);
 
 /* Rows on their way into a stack: as floats, where one of its matrices reads those, and quantised. */
 struct feed {
-    float *x; /* [rows, n_in] */
-    uint8_t *planes;
+    float *x;        /* [rows, n_in] */
+    uint8_t *planes; /* as the setting says */
+    uint8_t *fine;   /* in 16 bits beside int8, for panels that read those; or NULL */
 };
 
 /* Rows of a batch on their way, shared by all workers. */
@@ -169,12 +170,6 @@ struct model {
  * they would be. */
 size_t model_layout(struct model *m, uint8_t *base);
 
-/* What a stack reads. With int8 the inputs of Q, K, V, of the MLP's second matrix and of the LM
- * head, which a rounding error hurts most, have 16 bits all the same: free in decode, which waits
- * for memory. SmolLM2-135M Q4_1, four texts, against float64: KL of the last row up to 0.005
- * (0.020 without), mean negative log-likelihood within 0.6 % (3.8 %). */
-enum activations stack_activations(const struct model *m, bool fine);
-
 int model_buffers_open(struct model *m, struct error *err);
 void model_buffers_close(struct model *m);
 
@@ -202,9 +197,18 @@ uint32_t rows_after(const struct step *s, uint32_t layer);
 /* Where row r of the batch goes, or -1: it ends in this layer. */
 int32_t slot_of(const struct step *s, uint32_t layer, uint32_t r);
 
-/* n_rows rows of a feed as the stack reads them. */
+uint32_t stack_panels(const struct stack *w);
+
+/* The first panel that reads 16 bits beside int8, or how many panels there are. */
+uint32_t stack_fine(const struct step *s, const struct stack *w);
+
+/* n_rows rows of a feed as this panel of the stack reads them. */
 struct matmul_input feed_input(const struct step *s, const struct stack *w, const struct feed *feed,
-                               uint32_t n_rows);
+                               uint32_t n_rows, uint32_t panel);
+
+/* Columns just computed, in every form in which the stack reads them. */
+void feed_quantise(const struct step *s, const struct stack *w, const struct feed *feed,
+                   uint32_t n_rows, const struct planes_part *part);
 bool feed_floats(const struct step *s, const struct stack *w); /* the floats of a feed are read */
 
 /* Panels of a stack of one or more matrices as one share: few at a time cost OpenBLAS dearly. */
