@@ -78,7 +78,6 @@ struct tool_bench {
     uint64_t weight_bytes;
     uint32_t threads;
     const char *cpu_level;
-    bool floats; /* no quantised matrix: float_ops_s is the limit */
     /* known at the end */
     uint64_t resident_bytes, beyond_bytes; /* beyond: neither weights nor keys and values */
 };

@@ -287,7 +287,6 @@ static int open_timed(struct bench *b, struct error *err)
     job->threads = b->run.o.info.threads;
     job->cpu_level = b->run.o.info.cpu_level;
     b->cost = model_cost(b->run.o.model);
-    job->floats = b->cost.floats;
     return job->with_limits ? tool_limits(&job->limits, b->run.o.workers, b->cost.step_bytes, err)
                             : 0;
 }

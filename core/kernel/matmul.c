@@ -73,11 +73,12 @@ size_t matmul_input_bytes(uint32_t n_rows, uint32_t n_in, enum activations activ
 
 void matmul_quantise(const struct matmul_input *in, uint32_t begin, uint32_t end)
 {
-    if (!in->buffer || !n_planes(in->activations))
-        return;
-    struct planes p = planes_layout(in->n_rows, in->n_in, n_planes(in->activations), in->buffer);
-    for (uint32_t r = begin; r < end; r++)
-        planes_quantise(&p, r, in->x + (size_t)r * in->n_in, in->n_in);
+    struct planes_part part = {.x = in->x + (size_t)begin * in->n_in,
+                               .stride = in->n_in,
+                               .row = begin,
+                               .n_rows = end - begin,
+                               .n = in->n_in};
+    matmul_quantise_part(in, &part);
 }
 
 void matmul_quantise_part(const struct matmul_input *in, const struct planes_part *part)
@@ -85,7 +86,7 @@ void matmul_quantise_part(const struct matmul_input *in, const struct planes_par
     if (!in->buffer || !n_planes(in->activations))
         return;
     struct planes p = planes_layout(in->n_rows, in->n_in, n_planes(in->activations), in->buffer);
-    planes_quantise_part(&p, part);
+    planes_quantise(&p, part);
 }
 
 /* The job's share of fetching the blocks after its own, while n_tiles pass by them. */

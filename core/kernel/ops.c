@@ -17,7 +17,6 @@ struct ops {
     void (*gelu_tanh)(const float *, const float *, float *, size_t);
     void (*exp)(const float *, float *, size_t);
     void (*to_half)(const float *, uint16_t *, size_t);
-    void (*from_half)(const uint16_t *, float *, size_t);
     void (*rope_pairs)(const float *, float, const float *, uint32_t, float *, uint32_t);
 };
 
@@ -88,8 +87,6 @@ void ops_gelu_tanh(const float *x, const float *up, float *out, size_t n)
 void ops_exp(const float *x, float *y, size_t n) { ops()->exp(x, y, n); }
 
 void ops_to_half(const float *x, uint16_t *out, size_t n) { ops()->to_half(x, out, n); }
-
-void ops_from_half(const uint16_t *x, float *out, size_t n) { ops()->from_half(x, out, n); }
 
 void ops_rope_pairs(const float *x, float factor, const float *turn, uint32_t n_pairs, float *out,
                     uint32_t n, uint32_t head_dim)

@@ -50,6 +50,5 @@ void ops_rope_turn(float *turn, uint32_t pos, const double *freq, uint32_t n_pai
 /* out = factor * x */
 void ops_scale(const float *x, float factor, float *out, size_t n);
 
-/* IEEE half and back; to half: nearest, ties to even. */
+/* To IEEE halves: nearest, ties to even. */
 void ops_to_half(const float *x, uint16_t *out, size_t n);
-void ops_from_half(const uint16_t *x, float *out, size_t n);

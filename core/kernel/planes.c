@@ -403,7 +403,7 @@ static void quantise_rest(int n_planes, const struct piece *whole, uint32_t n)
     quantise(n_planes, &piece);
 }
 
-void planes_quantise_part(const struct planes *p, const struct planes_part *part)
+void planes_quantise(const struct planes *p, const struct planes_part *part)
 {
     const uint32_t end = part->row + part->n_rows;
     const uint32_t rest = part->n % PLANES_BLOCK;
@@ -423,10 +423,4 @@ void planes_quantise_part(const struct planes *p, const struct planes_part *part
             quantise_rest((int)p->n_planes, &piece, rest);
         r += piece.n_rows;
     }
-}
-
-void planes_quantise(const struct planes *p, uint32_t row, const float *x, uint32_t n_in)
-{
-    struct planes_part part = {.x = x, .row = row, .n_rows = 1, .n = n_in};
-    planes_quantise_part(p, &part);
 }

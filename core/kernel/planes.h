@@ -53,9 +53,6 @@ struct planes planes_layout(uint32_t n_rows, uint32_t n_in, uint32_t n_planes, u
 
 static inline size_t planes_bytes(const struct planes *p) { return p->row_bytes * p->n_rows; }
 
-/* Quantises row x [n_in] into its place. A row with a value that is not finite becomes NaN. */
-void planes_quantise(const struct planes *p, uint32_t row, const float *x, uint32_t n_in);
-
 /* Values [n_rows, stride] of rows from `row` on and of columns [k, k + n), k a multiple of 32, n too or
  * up to the last column. */
 struct planes_part {
@@ -63,7 +60,8 @@ struct planes_part {
     size_t stride;
     uint32_t row, n_rows, k, n;
 };
-void planes_quantise_part(const struct planes *p, const struct planes_part *part);
+/* Quantises them into their places. A block with a value that is not finite has the scale NaN. */
+void planes_quantise(const struct planes *p, const struct planes_part *part);
 
 /* Tile i has rows [planes_tile(p, i), planes_tile(p, i + 1)); its records are at planes_at. */
 static inline uint32_t planes_tile(const struct planes *p, uint32_t i)

@@ -3,6 +3,7 @@
 #include "core/kernel/attention.h"
 #include "core/kernel/cpu.h"
 #include "core/kernel/ops.h"
+#include "core/kernel/quant.h"
 
 #include <float.h>
 #include <math.h>
@@ -46,13 +47,11 @@ static float *scales_of(const struct pages *p, void *raw)
 /* What value i of K or V, of position t, is. */
 static float value_of(const struct pages *p, void *raw, size_t i, uint32_t t)
 {
-    float x;
     if (p->type == KV_F32)
         return ((float *)raw)[i];
     if (p->type == KV_Q8)
         return (float)((int8_t *)raw)[i] * scales_of(p, raw)[t];
-    ops_from_half((uint16_t *)raw + i, &x, 1);
-    return x;
+    return quant_half_to_float(((uint16_t *)raw)[i]);
 }
 
 /* Positions of one page, stored one by one; each with values of another size. */
