@@ -6,6 +6,8 @@
 #define LEAST_REST   250000000u
 #define LONGEST_REST 4000000000u
 
+enum { STRIKES = 3 /* at which one sits out, where all was calm */ };
+
 void crowd_begin(struct crowd *c, uint32_t n)
 {
     *c = (struct crowd){.n = n, .n_active = n, .calm = true, .rest_ns = LEAST_REST};
@@ -27,14 +29,17 @@ bool crowd_look(struct crowd *c, const uint64_t *lost_ns, uint64_t ran_ns, uint6
     c->window_ns += ran_ns;
     if (c->window_ns < WINDOW_NS)
         return false;
-    if (uneven(c, lost_ns)) {
+    bool struck = uneven(c, lost_ns);
+    c->strikes = struck ? c->strikes + 1 : c->strikes ? c->strikes - 1 : 0;
+    if (struck && (c->strikes >= STRIKES || !c->calm)) {
+        c->strikes = 0;
         c->rest_ns = c->calm ? LEAST_REST : c->rest_ns * 2;
         c->rest_ns = c->rest_ns < LONGEST_REST ? c->rest_ns : LONGEST_REST;
         c->again_ns = now_ns + c->rest_ns;
         c->n_active--;
         c->calm = false;
     } else if (c->n_active == c->n) {
-        c->calm = true;
+        c->calm |= !struck;
     } else if (now_ns >= c->again_ns) {
         c->n_active++;
     }

@@ -252,6 +252,12 @@ static void crowd_sits_out(void **state)
     assert_false(crowd_look(&c, one, 5 * MS, now)); /* too early to tell */
     assert_true(crowd_look(&c, calm, 20 * MS, now) && c.n_active == 3 && c.calm);
     assert_true(crowd_look(&c, all, 20 * MS, now) && c.n_active == 3 && c.calm);
+    for (int i = 0; i < 10; i++) { /* now and then a time slice is no reason */
+        assert_true(crowd_look(&c, one, 20 * MS, now) && c.n_active == 3 && c.calm);
+        assert_true(crowd_look(&c, calm, 20 * MS, now) && c.n_active == 3 && c.calm);
+    }
+    for (int i = 0; i < 2; i++)
+        assert_true(crowd_look(&c, one, 20 * MS, now) && c.n_active == 3);
     assert_true(crowd_look(&c, one, 20 * MS, now) && c.n_active == 2 && !c.calm);
     uint64_t rest = c.rest_ns;
     assert_true(crowd_look(&c, calm, 20 * MS, now + rest - 1) && c.n_active == 2);
@@ -267,7 +273,8 @@ static void crowd_sits_out(void **state)
     assert_true(crowd_look(&c, calm, 20 * MS, now) && c.n_active == 2);
     assert_true(crowd_look(&c, calm, 20 * MS, now) && c.n_active == 3 && !c.calm);
     assert_true(crowd_look(&c, calm, 20 * MS, now) && c.n_active == 3 && c.calm);
-    assert_true(crowd_look(&c, one, 20 * MS, now) && c.n_active == 2);
+    for (int i = 0; i < 3; i++)
+        assert_true(crowd_look(&c, one, 20 * MS, now) && c.n_active == 3 - (i == 2));
     assert_int_equal(c.rest_ns, rest); /* all anew */
 }
 
