@@ -16,6 +16,7 @@
 
 #include <errno.h>
 #include <getopt.h>
+#include <inttypes.h>
 #include <math.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
@@ -510,6 +511,31 @@ static const char usage[] =
     "  --timeout S          a server that says nothing for so long has failed [60]\n"
     "  --json               a JSON object for each run, else a table\n";
 
+/* A number from least to most, and nothing behind it. */
+static double read_number(const char *option, const char *text, double least, double most)
+{
+    char *end, why[120];
+    double v = strtod(text, &end);
+    if (end != text && !*end && v >= least && v <= most)
+        return v;
+    snprintf(why, sizeof(why), "--%s %.40s: wanted is a number from %g to %g", option, text, least,
+             most);
+    die(why);
+}
+
+/* A whole number, without a sign. */
+static uint64_t read_whole(const char *option, const char *text, uint64_t most)
+{
+    char *end, why[120];
+    errno = 0;
+    uint64_t v = strtoull(text, &end, 10);
+    if (*text >= '0' && *text <= '9' && !*end && !errno && v <= most)
+        return v;
+    snprintf(why, sizeof(why), "--%s %.40s: wanted is a whole number up to %" PRIu64, option, text,
+             most);
+    die(why);
+}
+
 static void read_list(struct options *o, const char *text)
 {
     o->n_runs = 0;
@@ -598,25 +624,25 @@ static void read_option(struct options *o, int which, const char *value)
         read_list(o, value);
         break;
     case RATE:
-        o->rate = strtod(value, NULL);
+        o->rate = read_number("rate", value, 0, 1e6);
         break;
     case SECONDS:
-        o->seconds = strtod(value, NULL);
+        o->seconds = read_number("seconds", value, 0.001, 1e6);
         break;
     case REQUESTS:
-        o->n_answers = strtoull(value, NULL, 10);
+        o->n_answers = read_whole("requests", value, UINT64_MAX);
         break;
     case WARM_UP:
-        o->warm_up = strtod(value, NULL);
+        o->warm_up = read_number("warm-up", value, 0, 1e6);
         break;
     case WORDS:
-        q->n_words = (uint32_t)strtoul(value, NULL, 10);
+        q->n_words = (uint32_t)read_whole("prompt-words", value, INT32_MAX);
         break;
     case IDS:
-        q->n_ids = (uint32_t)strtoul(value, NULL, 10);
+        q->n_ids = (uint32_t)read_whole("prompt-ids", value, INT32_MAX);
         break;
     case VOCAB:
-        q->n_vocab = (uint32_t)strtoul(value, NULL, 10);
+        q->n_vocab = (uint32_t)read_whole("vocab", value, INT32_MAX);
         break;
     case PROMPTS:
         read_prompts(q, value);
@@ -625,25 +651,25 @@ static void read_option(struct options *o, int which, const char *value)
         o->same = true;
         break;
     case TOKENS:
-        q->n_tokens = (uint32_t)strtoul(value, NULL, 10);
+        q->n_tokens = (uint32_t)read_whole("tokens", value, INT32_MAX);
         break;
     case TEMPERATURE:
-        q->temperature = strtod(value, NULL);
+        q->temperature = read_number("temperature", value, 0, 1e3);
         break;
     case MODEL:
         q->model = value;
         break;
     case SEED:
-        o->seed = strtoull(value, NULL, 10);
+        o->seed = read_whole("seed", value, UINT64_MAX);
         break;
     case TTFT:
-        o->ttft_ms = strtod(value, NULL);
+        o->ttft_ms = read_number("ttft-ms", value, 0, 1e9);
         break;
     case ITL:
-        o->itl_ms = strtod(value, NULL);
+        o->itl_ms = read_number("itl-ms", value, 0, 1e9);
         break;
     case TIMEOUT:
-        o->timeout = strtod(value, NULL);
+        o->timeout = read_number("timeout", value, 0.001, 1e6);
         break;
     case JSON:
         o->json = true;

@@ -105,6 +105,15 @@ def test_a_server_that_falls_silent_is_a_failure():
     assert row["failed"] == 1 and "nothing was heard" in row["why"], row
 
 
+def test_numbers_that_are_none_are_refused():
+    for option, value in (("seconds", "-1"), ("seconds", "nan"), ("rate", "1e300"), ("requests", "2x"), ("tokens", "-1"),
+                          ("tokens", "1.5"), ("vocab", "0"), ("timeout", "0"), ("seed", "")):
+        if not SERVE.exists():
+            raise Skip(f"{SERVE} is not built")
+        run = subprocess.run([SERVE, f"--{option}", value, "http://127.0.0.1:1"], capture_output=True, text=True, timeout=60)
+        assert run.returncode == 1 and f"--{option}" in run.stderr and not run.stdout, (option, value, run)
+
+
 def test_closed_loop_on_attend():
     before = the().metrics()["attend_completion_tokens_total"]
     rows = serve(the().port, "--clients", "1,3", "--requests", 6, "--warm-up", 0, "--tokens", 8, "--prompt-words", 8)
