@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { K_BLOCK = 256, CHUNK_BYTES = 1 << 20, NAME_BYTES = 64, MAX_TENSORS = 1024 };
 
@@ -452,6 +453,9 @@ static void write_model(const struct model *m, const struct checkpoint *donor, u
                         const char *path)
 {
     char part[4096];
+    struct stat old;
+    if (stat(path, &old) == 0 && !S_ISREG(old.st_mode)) /* a device would be replaced by a file */
+        die("cannot write, it is no regular file", path);
     if (snprintf(part, sizeof(part), "%s.part", path) >= (int)sizeof(part))
         die("the path is too long", path);
     FILE *f = fopen(part, "wb");
@@ -464,6 +468,15 @@ static void write_model(const struct model *m, const struct checkpoint *donor, u
         die("cannot write", path);
 }
 
+static uint64_t read_seed(const char *text)
+{
+    char *end;
+    uint64_t seed = strtoull(text, &end, 10);
+    if (end == text || *end || *text == '-')
+        die("--seed: wanted is a whole number", text);
+    return seed;
+}
+
 int main(int argc, char **argv)
 {
     static struct model m;
@@ -473,9 +486,10 @@ int main(int argc, char **argv)
     int at = 1;
     for (; at + 1 < argc && strncmp(argv[at], "--", 2) == 0; at += 2) {
         if (strcmp(argv[at], "--seed") == 0)
-            seed = strtoull(argv[at + 1], NULL, 10);
-        else if (strcmp(argv[at], "--tokenizer") == 0 &&
-                 !(donor = checkpoint_open(argv[at + 1], &err)))
+            seed = read_seed(argv[at + 1]);
+        else if (strcmp(argv[at], "--tokenizer") != 0)
+            die("no such option", argv[at]);
+        else if (!(donor = checkpoint_open(argv[at + 1], &err)))
             die(err.text, "");
     }
     if (argc - at != 3)

@@ -75,6 +75,21 @@ def test_models_are_made_by_a_seed():
         same(sorted(os.listdir(d)), ["q4_0.gguf"], "files")
 
 
+def test_models_are_not_made_of_nonsense():
+    with tempfile.TemporaryDirectory() as folder:
+        pipe = os.path.join(folder, "pipe")
+        os.mkfifo(pipe)
+        for words, why in (
+            (["--seed", "x", "tiny", "q4_0", folder + "/o"], "--seed"),
+            (["--seed", "-1", "tiny", "q4_0", folder + "/o"], "--seed"),
+            (["--sead", "1", "tiny", "q4_0", folder + "/o"], "--sead"),
+            (["tiny", "q4_0", pipe], "no regular file"),
+        ):
+            run = subprocess.run([MAKE_MODEL, *words], capture_output=True, text=True, timeout=60)
+            assert run.returncode == 1 and why in run.stderr, (words, run)
+        assert os.listdir(folder) == ["pipe"] and not os.path.isfile(pipe)
+
+
 def test_models_take_a_vocabulary():
     with folder() as d:
         donor = tiny(d, "f16")
