@@ -154,28 +154,6 @@ SIMD_INLINE SIMD_TARGET void NAME(dots)(VI u[PLANES_TILE][2], const uint8_t *p, 
         }
     }
 }
-
-/* The same of both planes: u += the high one's, low += the low one's. Codes are read once, and twice
- * as many sums hide the latency of adding to them. */
-SIMD_INLINE SIMD_TARGET void NAME(dots_both)(VI u[PLANES_TILE][2], VI low[PLANES_TILE][2],
-                                             const uint8_t *p, const uint32_t bits,
-                                             const size_t begin, const size_t end, const uint8_t *q,
-                                             const size_t mt, const size_t h0)
-{
-    SIMD_UNROLL for (size_t j = begin; j < end; j++)
-    {
-        VI c0 = NAME(step)(p, bits, j, h0), c1 = NAME(step)(p, bits, j, h0 + 1);
-        SIMD_UNROLL for (size_t t = 0; t < mt; t++)
-        {
-            VI v = NAME(four)(q + PLANES_BLOCK * t + 4 * j);
-            VI w = NAME(four)(q + PLANES_BLOCK * (mt + t) + 4 * j);
-            u[t][0] = NAME(dot)(u[t][0], c0, v);
-            u[t][1] = NAME(dot)(u[t][1], c1, v);
-            low[t][0] = NAME(dot)(low[t][0], c0, w);
-            low[t][1] = NAME(dot)(low[t][1], c1, w);
-        }
-    }
-}
 #else
 /* maddubs adds two products of an unsigned and a signed byte in 16 bits, which saturate from codes
  * of 129 on: wide codes are multiplied as 16-bit integers, even and odd ones apart. Of narrow codes
@@ -249,8 +227,7 @@ SIMD_INLINE SIMD_TARGET VI NAME(start)(const uint8_t *at, const size_t n_planes,
 
 /* A tile: mt rows of X times 2 vectors of rows of W, from vector h0 on; codes up to `most`. One
  * plane: the sum of a block becomes a float by its first value (planes.h). Two planes: first the
- * high one's sum, times 256, then the low one's on top; of few rows, whose sums leave registers
- * free, both at once. */
+ * high one's sum, times 256, then the low one's on top. */
 SIMD_INLINE SIMD_TARGET void NAME(tile)(const struct int_product *job, const uint32_t bits,
                                         const uint32_t zero, const enum int_scales scales,
                                         const int most, const size_t n_planes, const size_t mt,
@@ -270,7 +247,6 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(const struct int_product *job, const uin
     const int kept =
         SIMD_DOTS && (mt < 4 || (mt == 4 && n_planes == 1) ||
                       ((mt == 4 || n_planes == 1) && (decoded || bits == 4 || bits == 8)));
-    const int both = SIMD_DOTS && n_planes == 2 && mt <= 3;
     VF f[PLANES_TILE][2];
     if (kept)
         SIMD_UNROLL for (size_t t = 0; t < mt; t++) SIMD_UNROLL for (size_t h = 0; h < 2; h++)
@@ -297,20 +273,8 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(const struct int_product *job, const uin
             else
                 SIMD_UNROLL for (size_t t = 0; t < mt; t++) u[t][0] = u[t][1] =
                     NAME(start)(x + start + 4 * t, n_planes, shift);
-#if SIMD_DOTS
-            if (both) {
-                VI low[PLANES_TILE][2];
-                SIMD_UNROLL for (size_t t = 0; t < mt; t++) low[t][0] = low[t][1] =
-                    has_min ? OP(set1_epi32)(0) : NAME(start)(x + start + 4 * t, n_planes, shift);
-                NAME(dots_both)(u, low, p, bits, g * n_steps, (g + 1) * n_steps, x, mt, h0);
-                SIMD_UNROLL for (size_t t = 0; t < mt; t++)
-                    SIMD_UNROLL for (size_t h = 0; h < 2; h++) u[t][h] =
-                        OP(add_epi32)(OP(slli_epi32)(u[t][h], 8), low[t][h]);
-            }
-#endif
-            if (!both)
-                NAME(dots)(u, p, bits, most, g * n_steps, (g + 1) * n_steps, x, mt, h0);
-            if (n_planes == 2 && !both) {
+            NAME(dots)(u, p, bits, most, g * n_steps, (g + 1) * n_steps, x, mt, h0);
+            if (n_planes == 2) {
                 SIMD_AFTER(p, u[mt - 1][1]);
                 SIMD_AFTER(x, u[mt - 1][1]);
                 SIMD_UNROLL for (size_t t = 0; t < mt; t++)
