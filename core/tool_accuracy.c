@@ -99,7 +99,7 @@ static int rising(const void *a, const void *b)
 }
 
 /* Sums up one mode. kl: room for [n]. */
-static void sum_up(const struct study *s, uint32_t mode, double *kl)
+static int sum_up(const struct study *s, uint32_t mode, double *kl, struct error *err)
 {
     struct tool_accuracy *job = s->job;
     struct tool_accuracy_of *of = &job->of[mode];
@@ -107,7 +107,7 @@ static void sum_up(const struct study *s, uint32_t mode, double *kl)
     *of = (struct tool_accuracy_of){.activations = names[mode]};
     for (uint32_t i = 0; i < s->ids.n; i++) {
         const struct position *p = &s->positions[mode][i];
-        kl[i] = p->kl > 0 ? p->kl : 0; /* less is rounding */
+        kl[i] = p->kl < 0 ? 0 : p->kl; /* less is rounding */
         of->mean_kl += kl[i] / s->ids.n;
         of->flips += (double)p->flipped / s->ids.n;
         loss += p->loss;
@@ -116,6 +116,10 @@ static void sum_up(const struct study *s, uint32_t mode, double *kl)
     of->p99_kl = kl[(uint64_t)(s->ids.n - 1) * 99 / 100];
     of->max_kl = kl[s->ids.n - 1];
     of->perplexity = exp(loss / job->n_predicted);
+    if (!isfinite(of->mean_kl) || !isfinite(of->perplexity))
+        return error_set(err, ERR_FORMAT, "%s: with %s activations its logits are not finite",
+                         job->model, names[mode]);
+    return 0;
 }
 
 static int read_ids(struct study *s, struct error *err)
@@ -176,7 +180,8 @@ int tool_accuracy(struct tool_accuracy *job, struct error *err)
     for (uint32_t at = 0; at < s.ids.n; at += s.window)
         run_window(&s, at, s.ids.n - at < s.window ? s.ids.n : at + s.window);
     for (uint32_t mode = 0; mode < TOOL_ACCURACIES; mode++)
-        sum_up(&s, mode, kl);
+        if (sum_up(&s, mode, kl, err))
+            goto out;
     rc = 0;
 out:
     free(kl);

@@ -210,6 +210,11 @@ def test_accuracy_refuses():
         same("context" in run(EXE, "bench", model, "--accuracy", text, "--window", "1000", status=1).stderr.decode(), True, "a window beyond the context")
         run(EXE, "bench", model, "--accuracy", pathlib.Path(d, "absent"), status=1)
         run(EXE, "bench", model, "--accuracy", text, "--window", "1", status=2)
+        text.write_text("some words")
+        content = bytearray(pathlib.Path(model).read_bytes())
+        content[-1024:] = b"\xff\xff\xff\x7f" * 256  # the last tensor: the gain of the last norm, NaN
+        pathlib.Path(model).write_bytes(content)
+        same("not finite" in run(EXE, "bench", model, "--accuracy", text, status=1).stderr.decode(), True, "a model of NaN")
 
 
 def test_accuracy_of_the_default_model():
