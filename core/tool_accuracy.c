@@ -1,6 +1,7 @@
 /* [base] what rounded activations cost: the same text with activations float, int8 and int16, and
  * how far the distributions of the next token are from those of float. */
 #include "core/base/mem.h"
+#include "core/base/sort.h"
 #include "core/tool.h"
 #include "core/tool_run.h"
 
@@ -92,12 +93,6 @@ static void run_window(struct study *s, uint32_t begin, uint32_t end)
     }
 }
 
-static int rising(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* Sums up one mode. kl: room for [n]. */
 static int sum_up(const struct study *s, uint32_t mode, double *kl, struct error *err)
 {
@@ -112,7 +107,7 @@ static int sum_up(const struct study *s, uint32_t mode, double *kl, struct error
         of->flips += (double)p->flipped / s->ids.n;
         loss += p->loss;
     }
-    qsort(kl, s->ids.n, sizeof(*kl), rising);
+    sort_doubles(kl, s->ids.n);
     of->p99_kl = kl[(uint64_t)(s->ids.n - 1) * 99 / 100];
     of->max_kl = kl[s->ids.n - 1];
     of->perplexity = exp(loss / job->n_predicted);

@@ -6,6 +6,7 @@
  * speculation. Repeats are medians. */
 #include "core/base/clock.h"
 #include "core/base/mem.h"
+#include "core/base/sort.h"
 #include "core/tool.h"
 #include "core/tool_run.h"
 
@@ -102,15 +103,9 @@ static void decode_step(struct bench *b)
 
 static double since(uint64_t begin) { return (double)(clock_ns() - begin) / 1e9; }
 
-static int rising(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 static double median(double *v, uint32_t n)
 {
-    qsort(v, n, sizeof(*v), rising);
+    sort_doubles(v, n);
     return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
 

@@ -6,6 +6,7 @@
  * rows of a prompt in batches of 512; gflop_s counts 4 head_dim n_heads for each query and key
  * that it may see. One thread is timed by its own processor time, two by the clock. */
 #include "core/base/mem.h"
+#include "core/base/sort.h"
 #include "core/kernel/cpu.h"
 #include "core/kernel/ops.h"
 #include "core/model/model.h"
@@ -157,12 +158,6 @@ static double now_ns(clockid_t clock)
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The median of REPEATS, each of at least 20 ms. */
 static double measure_ns(struct bed *b, const struct task *t)
 {
@@ -176,7 +171,7 @@ static double measure_ns(struct bed *b, const struct task *t)
             run(b, t);
         ns[i] = (now_ns(clock) - begin) / n;
     }
-    qsort(ns, REPEATS, sizeof(*ns), by_size);
+    sort_doubles(ns, REPEATS);
     return ns[REPEATS / 2];
 }
 

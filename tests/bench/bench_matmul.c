@@ -7,6 +7,7 @@
  *
  * planes 0: float activations. set: as many copies of W, read in turn, as have that size: more than
  * the caches hold and less measure the memory. A shape is columns x rows of W^T: n_out x n_in. */
+#include "core/base/sort.h"
 #include "core/base/workers.h"
 #include "core/kernel/cpu.h"
 #include "core/kernel/matmul.h"
@@ -78,14 +79,9 @@ static void pass(const struct worker *worker, void *arg)
     job->ns[worker->id] = (double)(now - start) / n;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
 static double median(double *v, uint32_t n)
 {
-    qsort(v, n, sizeof(*v), by_size);
+    sort_doubles(v, n);
     return v[n / 2];
 }
 
