@@ -225,6 +225,15 @@ SIMD_INLINE SIMD_TARGET VI NAME(start)(const uint8_t *at, const size_t n_planes,
     return OP(add_epi32)(v, magic);
 }
 
+/* Adds a * b to a sum of a tile: in the register, or where there is none for it, in memory at `to`. */
+SIMD_INLINE SIMD_TARGET void NAME(add)(VF *kept, float *to, VF a, VF b)
+{
+    if (kept)
+        *kept = OP(fmadd_ps)(a, b, *kept);
+    else
+        OP(store_ps)(to, OP(fmadd_ps)(a, b, OP(load_ps)(to)));
+}
+
 /* A tile: mt rows of X times 2 vectors of rows of W, from vector h0 on; codes up to `most`. One
  * plane: the sum of a block becomes a float by its first value (planes.h). Two planes: first the
  * high one's sum, times 256, then the low one's on top. */
@@ -305,10 +314,7 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(const struct int_product *job, const uin
                                          : OP(mul_ps)(OP(cvtepi32_ps)(u[t][h]), scale);
                     VF d = NAME(one)(x + at.scale + 4 * t);
                     float *to = acc + t * PANEL_ROWS + SIMD_LANES * h;
-                    if (kept)
-                        f[t][h] = OP(fmadd_ps)(v, d, f[t][h]);
-                    else
-                        OP(store_ps)(to, OP(fmadd_ps)(v, d, OP(load_ps)(to)));
+                    NAME(add)(kept ? &f[t][h] : NULL, to, v, d);
                     if (g + 1 < n_groups && h && t + 1 == mt) {
                         SIMD_AFTER(p, v);
                         SIMD_AFTER(x, v);
@@ -325,10 +331,7 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(const struct int_product *job, const uin
                 {
                     VF d = NAME(one)(x + at.sum + 4 * t);
                     float *to = acc + t * PANEL_ROWS + SIMD_LANES * h;
-                    if (kept)
-                        f[t][h] = OP(fmadd_ps)(m, d, f[t][h]);
-                    else
-                        OP(store_ps)(to, OP(fmadd_ps)(m, d, OP(load_ps)(to)));
+                    NAME(add)(kept ? &f[t][h] : NULL, to, m, d);
                 }
             }
         if (decoded) {
