@@ -90,14 +90,7 @@ static struct attention part_of(const struct attention *a, uint32_t r, uint32_t 
 #undef WIDE
 #endif
 
-static const struct kernels *const levels[CPU_LEVELS] = {
-    [CPU_SCALAR] = &kernels_scalar,
-#if defined(__x86_64__)
-    [CPU_AVX2] = &kernels_avx2,
-    [CPU_AVX512] = &kernels_avx512,
-    [CPU_AVX512VNNI] = &kernels_avx512,
-#endif
-};
+static const struct kernels *const levels[CPU_LEVELS] = CPU_BY_WIDTH(&kernels);
 
 static const struct kernels *kernels(void) { return levels[cpu_level()]; }
 

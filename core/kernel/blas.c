@@ -37,7 +37,7 @@ void blas_prepare(void)
     if (done)
         return;
     done = true;
-    const char *core = best >= CPU_AVX512 ? "SkylakeX" : best == CPU_AVX2 ? "Haswell" : NULL;
+    const char *core = best >= CPU_AVX512 ? "SkylakeX" : best >= CPU_AVX2 ? "Haswell" : NULL;
     if (core)
         setenv("OPENBLAS_CORETYPE", core, 0);
     setenv("OPENBLAS_NUM_THREADS", "1", 1); /* its own threads would stand beside our workers */

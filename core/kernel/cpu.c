@@ -1,10 +1,11 @@
-/* [kernel] which variants of the kernels run: the best the machine has, or a lower one by wish. */
+/* [kernel] which variants of the kernels run: the best the machine has, or another one by wish. */
 #include "core/kernel/cpu.h"
 
 #include "core/base/mem.h"
 
+#include <setjmp.h>
+#include <signal.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,51 +14,116 @@
 #include <cpuid.h>
 #endif
 
-static const char *const names[CPU_LEVELS] = {"scalar", "avx2", "avx512", "avx512vnni"};
+static const char *const names[CPU_LEVELS] = {"scalar", "avx2", "avx2vnni", "avx512", "avx512vnni"};
 static atomic_int level = -1; /* -1: not chosen yet */
 
+#if defined(__x86_64__)
+static sigjmp_buf no_such_instruction;
+
+static void on_illegal(int signal_number) { siglongjmp(no_such_instruction, signal_number); }
+
+/* Whether the AVX form of vpdpbusd runs. */
+static bool try_avx_vnni(void)
+{
+    struct sigaction mine = {.sa_handler = on_illegal}, before;
+    bool runs = false;
+    sigaction(SIGILL, &mine, &before);
+    if (!sigsetjmp(no_such_instruction, 1)) {
+        __asm__ volatile("%{vex%} vpdpbusd %%ymm0, %%ymm0, %%ymm0" ::: "xmm0");
+        runs = true;
+    }
+    sigaction(SIGILL, &before, NULL);
+    return runs;
+}
+
+/* Hypervisors hide this leaf of processors that have the instructions. Where the answer is no reason
+ * to choose the level, because the machine has a better one, whether they run is what counts: then
+ * the level can be tested. */
+static bool has_avx_vnni(void)
+{
+    unsigned a, b, c, d;
+    if (__get_cpuid_count(7, 0, &a, &b, &c, &d) && a >= 1 &&
+        __get_cpuid_count(7, 1, &a, &b, &c, &d) && a & 1U << 4)
+        return true;
+    return cpu_has(CPU_AVX512VNNI) && try_avx_vnni();
+}
+
 /* __builtin_cpu_supports also asks whether the system saves the registers. */
+bool cpu_has(enum cpu_level of)
+{
+    unsigned a, b, c, d;
+    __builtin_cpu_init();
+    switch (of) {
+    case CPU_SCALAR:
+        return true;
+    case CPU_AVX2:
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+               __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
+    case CPU_AVX2VNNI:
+        return cpu_has(CPU_AVX2) && has_avx_vnni();
+    case CPU_AVX512:
+        return cpu_has(CPU_AVX2) && __builtin_cpu_supports("avx512f") &&
+               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+               __builtin_cpu_supports("avx512dq");
+    case CPU_AVX512VNNI:
+        return cpu_has(CPU_AVX512) && __builtin_cpu_supports("avx512vnni");
+    default:
+        return false;
+    }
+}
+#else
+bool cpu_has(enum cpu_level of) { return of == CPU_SCALAR; }
+#endif
+
+int cpu_next(int after)
+{
+    do
+        after++;
+    while (after < CPU_LEVELS && !cpu_has((enum cpu_level)after));
+    return after;
+}
+
 enum cpu_level cpu_detect(void)
 {
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    unsigned a, b, c, d;
-    bool halves = __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !halves)
-        return CPU_SCALAR;
-    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
-        !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
-        return CPU_AVX2;
-    return __builtin_cpu_supports("avx512vnni") ? CPU_AVX512VNNI : CPU_AVX512;
-#else
-    return CPU_SCALAR;
-#endif
+    int best = CPU_LEVELS - 1;
+    while (!cpu_has((enum cpu_level)best))
+        best--;
+    return (enum cpu_level)best;
+}
+
+/* Names, with commas, of all levels or of those that the machine has. */
+static const char *list(bool all, char *text, size_t n)
+{
+    size_t at = 0;
+    for (int i = 0; i < CPU_LEVELS; i = all ? i + 1 : cpu_next(i))
+        at += (size_t)snprintf(text + at, n - at, "%s%s", at ? ", " : "", names[i]);
+    return text;
 }
 
 int cpu_init(struct error *err)
 {
     const char *wish = getenv("ATTEND_CPU");
-    enum cpu_level best = cpu_detect();
+    char text[64];
     if (!wish || !*wish) {
-        atomic_store(&level, (int)best);
+        atomic_store(&level, (int)cpu_detect());
         return 0;
     }
     for (int i = 0; i < CPU_LEVELS; i++) {
         if (strcmp(wish, names[i]) != 0)
             continue;
-        if (i > (int)best)
-            return error_set(err, ERR_USAGE, "ATTEND_CPU=%s: this machine has %s at most", wish,
-                             names[best]);
+        if (!cpu_has((enum cpu_level)i))
+            return error_set(err, ERR_USAGE, "ATTEND_CPU=%s: this machine has %s", wish,
+                             list(false, text, sizeof(text)));
         atomic_store(&level, i);
         return 0;
     }
-    return error_set(err, ERR_USAGE,
-                     "ATTEND_CPU=%s: unknown, use scalar, avx2, avx512 or avx512vnni", wish);
+    return error_set(err, ERR_USAGE, "ATTEND_CPU=%s: unknown, use one of %s", wish,
+                     list(true, text, sizeof(text)));
 }
 
 void cpu_force(enum cpu_level wanted)
 {
-    ASSERT(wanted <= cpu_detect());
+    ASSERT(cpu_has(wanted));
     atomic_store(&level, (int)wanted);
 }
 

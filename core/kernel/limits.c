@@ -91,7 +91,9 @@ READ(TARGET_AVX512, read_avx512, __m512i, _mm512_load_si512, _mm512_xor_si512, _
         }                                                                                          \
         return 2ULL * SUMS * (width)*n_rounds;                                                     \
     }
-#define DOT_VNNI(sum, x, y) __asm__ volatile("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(y))
+#define DOT_VNNI_512(sum, x, y) __asm__ volatile("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(y))
+#define DOT_VNNI_256(sum, x, y)                                                                    \
+    __asm__ volatile("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(x), "x"(y))
 #define DOT_512(sum, x, y)                                                                         \
     sum = _mm512_add_epi32(sum, _mm512_madd_epi16(_mm512_maddubs_epi16(x, y), y))
 #define DOT_256(sum, x, y)                                                                         \
@@ -99,8 +101,9 @@ READ(TARGET_AVX512, read_avx512, __m512i, _mm512_load_si512, _mm512_xor_si512, _
 #define FMA_512(sum, x, y) sum = _mm512_fmadd_ps(x, y, sum)
 #define FMA_256(sum, x, y) sum = _mm256_fmadd_ps(x, y, sum)
 
-ROUNDS(TARGET_AVX512VNNI, int8_avx512vnni, __m512i, _mm512_setzero_si512, DOT_VNNI, 64)
+ROUNDS(TARGET_AVX512VNNI, int8_avx512vnni, __m512i, _mm512_setzero_si512, DOT_VNNI_512, 64)
 ROUNDS(TARGET_AVX512, int8_avx512, __m512i, _mm512_setzero_si512, DOT_512, 64)
+ROUNDS(TARGET_AVX2VNNI, int8_avx2vnni, __m256i, _mm256_setzero_si256, DOT_VNNI_256, 32)
 ROUNDS(TARGET_AVX2, int8_avx2, __m256i, _mm256_setzero_si256, DOT_256, 32)
 ROUNDS(TARGET_AVX512, floats_avx512, __m512, _mm512_setzero_ps, FMA_512, 16)
 ROUNDS(TARGET_AVX2, floats_avx2, __m256, _mm256_setzero_ps, FMA_256, 8)
@@ -116,6 +119,7 @@ static const struct {
     [CPU_SCALAR] = {read_scalar, int8_scalar, floats_scalar},
 #if defined(__x86_64__)
     [CPU_AVX2] = {read_avx2, int8_avx2, floats_avx2},
+    [CPU_AVX2VNNI] = {read_avx2, int8_avx2vnni, floats_avx2},
     [CPU_AVX512] = {read_avx512, int8_avx512, floats_avx512},
     [CPU_AVX512VNNI] = {read_avx512, int8_avx512vnni, floats_avx512},
 #endif

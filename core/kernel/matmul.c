@@ -98,12 +98,10 @@ static void look_ahead(const struct int_format *f, const uint8_t *w, uint32_t n_
     job->n_ahead = n_tiles > AHEAD_TILES ? 0 : (n_lines + n_tiles - 1) / n_tiles;
 }
 
-/* The tile that reads blocks of a panel as they are, or NULL. Reading 4 bits pays twice, unpacking 5
- * or 6 for more than 4 rows not once. */
+/* The tile that reads blocks of a panel as they are, or NULL. Reading 4 bits pays twice. */
 static int_tile_fn *direct_tile(const struct panel *p, const struct planes *x, uint32_t mt)
 {
-    const uint32_t bits = p->format->bits;
-    if (!p->direct || x->n_tiles > (bits == 4 ? 2 : 1) || ((bits == 5 || bits == 6) && mt > 4))
+    if (!p->direct || x->n_tiles > (p->format->bits == 4 ? 2 : 1))
         return NULL;
     return p->direct->tile[cpu_level()][x->n_planes - 1][mt - 1];
 }

@@ -46,14 +46,7 @@ struct ops {
 #undef LN
 #endif
 
-static const struct ops *const levels[CPU_LEVELS] = {
-    [CPU_SCALAR] = &ops_scalar,
-#if defined(__x86_64__)
-    [CPU_AVX2] = &ops_avx2,
-    [CPU_AVX512] = &ops_avx512,
-    [CPU_AVX512VNNI] = &ops_avx512,
-#endif
-};
+static const struct ops *const levels[CPU_LEVELS] = CPU_BY_WIDTH(&ops);
 
 static const struct ops *ops(void) { return levels[cpu_level()]; }
 

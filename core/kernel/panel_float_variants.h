@@ -112,11 +112,11 @@ static inline void float_run_tiles(float_tile_fn *const *tile, struct float_prod
 #define FLOAT_VARIANTS(kind)                                                                       \
     FLOAT_LEVEL(TARGET_AVX2, avx2, kind, 1)                                                        \
     FLOAT_LEVEL(TARGET_AVX512, avx512, kind, 0)
-#define FLOAT_LEVELS scalar, avx2, avx512, avx512
+#define FLOAT_LEVELS scalar, avx2, avx2, avx512, avx512
 
 #else
 #define FLOAT_VARIANTS(kind)
-#define FLOAT_LEVELS scalar, scalar, scalar, scalar
+#define FLOAT_LEVELS scalar, scalar, scalar, scalar, scalar
 #endif
 
 /* All of a format: `panel_<id>`. */

@@ -11,8 +11,8 @@
  * signed; the zero point is corrected in the accumulator's first value (planes.h).
  *
  * Many rows: some blocks are decoded to bytes and floats, which stay in the first-level cache while
- * all rows pass by. The level that has byte dot products decodes codes to the upper bits of a byte
- * and divides the scales accordingly, which is exact: then every zero point is 128. */
+ * all rows pass by. Levels that have byte dot products decode codes to the upper bits of a byte
+ * and divide the scales accordingly, which is exact: then every zero point is 128. */
 #pragma once
 
 #include "core/kernel/panel.h"

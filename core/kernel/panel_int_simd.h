@@ -1,7 +1,7 @@
 /* [kernel] Integer panels in vectors: a template, included by panel_int_variants.h once for each
  * CPU level, with
  *
- *   SIMD         the level's name: avx2, avx512, avx512vnni    SIMD_TARGET  its target attribute
+ *   SIMD         the level's name: a CPU level of cpu.h           SIMD_TARGET  its target attribute
  *   SIMD_LANES   8 or 16 rows of W in a vector              SIMD_DOTS    1: byte dot products
  *
  * With byte dot products, dot_<level>(sum, codes, q) is sum + the four products of each lane, and
@@ -245,17 +245,22 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(const struct int_product *job, const uin
     const int decoded = int_is_decoded(scales), has_min = int_has_min(scales);
     const size_t n_groups = int_groups(scales), n_steps = 8 / n_groups;
     const struct planes_record at = planes_record(mt, n_planes);
-    const uint8_t *x = job->x, *codes = decoded ? job->decoded->codes : job->w;
-    const struct int_factors *by = decoded ? job->decoded->factors : NULL;
+    const uint8_t *x = job->x;
+    /* from vector h0 on: what lies at it has constant offsets from here */
+    const uint8_t *codes = (decoded ? job->decoded->codes : job->w) + WIDTH * h0;
+    const float *by =
+        decoded ? (const float *)(const void *)job->decoded->factors + SIMD_LANES * h0 : NULL;
+    const size_t s_width = int_super_bytes(scales) ? WIDTH / 4 : WIDTH / 2;
     const size_t stride = decoded ? job->decoded->stride : 0;
     const uint32_t shift = int_shift(decoded ? job->decoded->zero : zero);
     const uint8_t *ahead = job->ahead;
     const uint32_t n_ahead = h0 ? 0 : job->n_ahead;
     float *acc = job->acc + SIMD_LANES * h0;
-    /* acc stays in registers, unless a second plane or unpacking needs these */
+    /* acc stays in registers, unless a second plane or unpacking needs these; 8 lanes have 16 */
     const int kept =
-        SIMD_DOTS && (mt < 4 || (mt == 4 && n_planes == 1) ||
-                      ((mt == 4 || n_planes == 1) && (decoded || bits == 4 || bits == 8)));
+        SIMD_DOTS &&
+        (mt < 4 || (SIMD_LANES == 16 && mt == 4 && n_planes == 1) ||
+         (SIMD_LANES == 16 && (mt == 4 || n_planes == 1) && (decoded || bits == 4 || bits == 8)));
     VF f[PLANES_TILE][2];
     if (kept)
         SIMD_UNROLL for (size_t t = 0; t < mt; t++) SIMD_UNROLL for (size_t h = 0; h < 2; h++)
@@ -263,7 +268,8 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(const struct int_product *job, const uin
     for (uint32_t i = 0; i < job->n; i++, x += at.n_bytes) {
         const uint32_t b = job->begin + i;
         const uint8_t *p = decoded ? codes : codes + int_block_at(bits, scales, b);
-        const uint8_t *super = codes + int_super_at(bits, scales, b), *s = p + int_code_bytes(bits);
+        const uint8_t *super = codes + int_super_at(bits, scales, b) - WIDTH / 2 * h0;
+        const uint8_t *s = p + int_code_bytes(bits) - (WIDTH - s_width) * h0;
         if (decoded || n_ahead)
             for (uint32_t line = 0; line < n_ahead; line++, ahead += 64)
                 __builtin_prefetch(ahead, 0, 2);
@@ -282,7 +288,7 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(const struct int_product *job, const uin
             else
                 SIMD_UNROLL for (size_t t = 0; t < mt; t++) u[t][0] = u[t][1] =
                     NAME(start)(x + start + 4 * t, n_planes, shift);
-            NAME(dots)(u, p, bits, most, g * n_steps, (g + 1) * n_steps, x, mt, h0);
+            NAME(dots)(u, p, bits, most, g * n_steps, (g + 1) * n_steps, x, mt, 0);
             if (n_planes == 2) {
                 SIMD_AFTER(p, u[mt - 1][1]);
                 SIMD_AFTER(x, u[mt - 1][1]);
@@ -297,16 +303,16 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(const struct int_product *job, const uin
                     }
                 }
                 NAME(dots)
-                (u, p, bits, most, g * n_steps, (g + 1) * n_steps, x + PLANES_BLOCK * mt, mt, h0);
+                (u, p, bits, most, g * n_steps, (g + 1) * n_steps, x + PLANES_BLOCK * mt, mt, 0);
             }
             SIMD_UNROLL for (size_t h = 0; h < 2; h++)
             {
                 if (SIMD_DOTS)
                     SIMD_AFTER(x, u[mt - 1][h]);
-                VF scale = decoded ? OP(load_ps)(by->scale[g] + SIMD_LANES * (h0 + h))
-                                   : NAME(scale)(super, s, bits, scales, g, h0 + h);
+                VF scale = decoded ? OP(load_ps)(by + INT_FACTOR(scale[g]) + SIMD_LANES * h)
+                                   : NAME(scale)(super, s, bits, scales, g, h);
                 VF base = n_planes == 2 ? scale
-                          : decoded     ? OP(load_ps)(by->base[g] + SIMD_LANES * (h0 + h))
+                          : decoded     ? OP(load_ps)(by + INT_FACTOR(base[g]) + SIMD_LANES * h)
                                         : NAME(base)(scale);
                 SIMD_UNROLL for (size_t t = 0; t < mt; t++)
                 {
@@ -325,8 +331,8 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(const struct int_product *job, const uin
         if (has_min)
             SIMD_UNROLL for (size_t h = 0; h < 2; h++)
             {
-                VF m = decoded ? OP(load_ps)(by->min + SIMD_LANES * (h0 + h))
-                               : NAME(min)(super, s, scales, h0 + h);
+                VF m = decoded ? OP(load_ps)(by + INT_FACTOR(min) + SIMD_LANES * h)
+                               : NAME(min)(super, s, scales, h);
                 SIMD_UNROLL for (size_t t = 0; t < mt; t++)
                 {
                     VF d = NAME(one)(x + at.sum + 4 * t);
@@ -336,7 +342,7 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(const struct int_product *job, const uin
             }
         if (decoded) {
             codes += stride;
-            by++;
+            by += sizeof(struct int_factors) / sizeof(*by);
         }
     }
     if (kept)

@@ -1,4 +1,4 @@
-/* [kernel] Integer panels on x86-64: the tiles of panel_int_simd.h at three CPU levels, and the
+/* [kernel] Integer panels on x86-64: the tiles of panel_int_simd.h at four CPU levels, and the
  * macro that makes a format's functions of them. */
 #pragma once
 
@@ -7,9 +7,15 @@
 
 #if defined(__x86_64__)
 
+#include <stddef.h>
 #include <string.h>
 
-enum { CPU_LANES_avx2 = 8, CPU_LANES_avx512 = 16, CPU_LANES_avx512vnni = 16 };
+enum {
+    CPU_LANES_avx2 = 8,
+    CPU_LANES_avx2vnni = 8,
+    CPU_LANES_avx512 = 16,
+    CPU_LANES_avx512vnni = 16
+};
 
 typedef unsigned short v16hu __attribute__((vector_size(32)));
 typedef unsigned short v32hu __attribute__((vector_size(64)));
@@ -17,11 +23,19 @@ typedef unsigned short v32hu __attribute__((vector_size(64)));
 /* Bytes from a block to what is prefetched while it is computed on. */
 enum { INT_AHEAD = 4096 };
 
+/* Where a member of struct int_factors begins, in floats. */
+#define INT_FACTOR(member) (offsetof(struct int_factors, member) / sizeof(float))
+
 /* In assembly because gcc 12 copies the accumulator of the intrinsic, runs out of registers and
  * halves the speed. */
 SIMD_INLINE TARGET_AVX512VNNI __m512i dot_avx512vnni(__m512i sum, __m512i c, __m512i q)
 {
     __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(c), "v"(q));
+    return sum;
+}
+SIMD_INLINE TARGET_AVX2VNNI __m256i dot_avx2vnni(__m256i sum, __m256i c, __m256i q)
+{
+    __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(c), "x"(q));
     return sum;
 }
 
@@ -32,11 +46,21 @@ SIMD_INLINE TARGET_AVX512VNNI __m512i dot_avx512vnni(__m512i sum, __m512i c, __m
 #include "core/kernel/panel_int_simd.h"
 #undef SIMD
 #undef SIMD_TARGET
+#undef SIMD_DOTS
+
+#define SIMD        avx2vnni
+#define SIMD_TARGET TARGET_AVX2VNNI
+#define SIMD_DOTS   1
+#include "core/kernel/panel_int_simd.h"
+#undef SIMD
+#undef SIMD_TARGET
 #undef SIMD_LANES
+#undef SIMD_DOTS
 
 #define SIMD        avx512
 #define SIMD_TARGET TARGET_AVX512
 #define SIMD_LANES  16
+#define SIMD_DOTS   0
 #include "core/kernel/panel_int_simd.h"
 #undef SIMD
 #undef SIMD_TARGET
@@ -55,9 +79,8 @@ SIMD_INLINE TARGET_AVX512VNNI __m512i dot_avx512vnni(__m512i sum, __m512i c, __m
 #define INT_TILE(target, name, level, bits, zero, scales, most, planes, mt)                        \
     target static void name##_##level##_##planes##_##mt(const struct int_product *job)             \
     {                                                                                              \
-        tile_##level(job, bits, zero, scales, most, planes, mt, 0);                                \
-        if (CPU_LANES_##level == 8)                                                                \
-            tile_##level(job, bits, zero, scales, most, planes, mt, 2);                            \
+        for (size_t h0 = 0; h0 < PANEL_ROWS / CPU_LANES_##level; h0 += 2)                          \
+            tile_##level(job, bits, zero, scales, most, planes, mt, h0);                           \
     }
 #define INT_TILES_6(target, name, level, scales, most, planes)                                     \
     INT_TILE(target, name, level, 8, 0, scales, most, planes, 1)                                   \
@@ -83,10 +106,12 @@ SIMD_INLINE TARGET_AVX512VNNI __m512i dot_avx512vnni(__m512i sum, __m512i c, __m
 /* <name>_tiles of decoded blocks whose codes, where there are no byte dot products, are `most`. */
 #define INT_TILES(name, scales, most)                                                              \
     INT_LEVEL(TARGET_AVX2, name, avx2, scales, most)                                               \
+    INT_LEVEL(TARGET_AVX2VNNI, name, avx2vnni, scales, most)                                       \
     INT_LEVEL(TARGET_AVX512, name, avx512, scales, most)                                           \
     INT_LEVEL(TARGET_AVX512VNNI, name, avx512vnni, scales, most)                                   \
     static const struct int_tiles name##_tiles = {                                                 \
         {[CPU_AVX2] = INT_LEVEL_NAMES(name, avx2),                                                 \
+         [CPU_AVX2VNNI] = INT_LEVEL_NAMES(name, avx2vnni),                                         \
          [CPU_AVX512] = INT_LEVEL_NAMES(name, avx512),                                             \
          [CPU_AVX512VNNI] = INT_LEVEL_NAMES(name, avx512vnni)}};
 
@@ -103,6 +128,19 @@ SIMD_INLINE TARGET_AVX512VNNI __m512i dot_avx512vnni(__m512i sum, __m512i c, __m
     INT_DIRECT(target, level, bits, zero, scales, planes, 4)                                       \
     INT_DIRECT(target, level, bits, zero, scales, planes, 5)                                       \
     INT_DIRECT(target, level, bits, zero, scales, planes, 6)
+/* Unpacking 5 or 6 bits for more than 4 rows does not pay: these tiles are left out. */
+#define INT_DIRECT_LARGE(bits, name) ((bits) == 5 || (bits) == 6 ? NULL : (name))
+#define INT_DIRECT_NAMES(level, bits, planes)                                                      \
+    {                                                                                              \
+        direct_##level##_##planes##_1, direct_##level##_##planes##_2,                              \
+            direct_##level##_##planes##_3, direct_##level##_##planes##_4,                          \
+            INT_DIRECT_LARGE(bits, direct_##level##_##planes##_5),                                 \
+            INT_DIRECT_LARGE(bits, direct_##level##_##planes##_6)                                  \
+    }
+#define INT_DIRECT_LEVEL(level, bits)                                                              \
+    {                                                                                              \
+        INT_DIRECT_NAMES(level, bits, 1), INT_DIRECT_NAMES(level, bits, 2)                         \
+    }
 #define INT_DECODE(target, level, bits, zero, scales)                                              \
     target static void decode_to_##level(const uint8_t *w, uint32_t begin, uint32_t n,             \
                                          struct int_decoded *out)                                  \
@@ -111,23 +149,28 @@ SIMD_INLINE TARGET_AVX512VNNI __m512i dot_avx512vnni(__m512i sum, __m512i c, __m
     }
 #define INT_VARIANTS(bits, zero, scales)                                                           \
     INT_DIRECT_1(TARGET_AVX2, avx2, bits, zero, scales)                                            \
+    INT_DIRECT_6(TARGET_AVX2VNNI, avx2vnni, bits, zero, scales, 1)                                 \
+    INT_DIRECT_6(TARGET_AVX2VNNI, avx2vnni, bits, zero, scales, 2)                                 \
     INT_DIRECT_1(TARGET_AVX512, avx512, bits, zero, scales)                                        \
     INT_DIRECT_6(TARGET_AVX512VNNI, avx512vnni, bits, zero, scales, 1)                             \
     INT_DIRECT_6(TARGET_AVX512VNNI, avx512vnni, bits, zero, scales, 2)                             \
     INT_DECODE(TARGET_AVX2, avx2, bits, zero, scales)                                              \
+    INT_DECODE(TARGET_AVX2VNNI, avx2vnni, bits, zero, scales)                                      \
     INT_DECODE(TARGET_AVX512, avx512, bits, zero, scales)                                          \
     INT_DECODE(TARGET_AVX512VNNI, avx512vnni, bits, zero, scales)                                  \
     static const struct int_tiles direct = {                                                       \
         {[CPU_AVX2] = {{direct_avx2_1_1}, {direct_avx2_2_1}},                                      \
+         [CPU_AVX2VNNI] = INT_DIRECT_LEVEL(avx2vnni, bits),                                        \
          [CPU_AVX512] = {{direct_avx512_1_1}, {direct_avx512_2_1}},                                \
-         [CPU_AVX512VNNI] = INT_LEVEL_NAMES(direct, avx512vnni)}};
+         [CPU_AVX512VNNI] = INT_DIRECT_LEVEL(avx512vnni, bits)}};
 #define INT_SLOTS                                                                                  \
-    .direct = &direct,                                                                             \
-    .decode = {decode_scalar, decode_to_avx2, decode_to_avx512, decode_to_avx512vnni}
+    .direct = &direct, .decode = {decode_scalar, decode_to_avx2, decode_to_avx2vnni,               \
+                                  decode_to_avx512, decode_to_avx512vnni}
 
 #else
 #define INT_VARIANTS(bits, ZERO, scales)
-#define INT_SLOTS .decode = {decode_scalar, decode_scalar, decode_scalar, decode_scalar}
+#define INT_SLOTS                                                                                  \
+    .decode = {decode_scalar, decode_scalar, decode_scalar, decode_scalar, decode_scalar}
 #endif
 
 /* All of a format: `panel_<id>`. */

@@ -377,14 +377,7 @@ typedef void piece_fn(int n_planes, const struct piece *piece);
 
 static void quantise(int n_planes, const struct piece *piece)
 {
-    static piece_fn *const variants[CPU_LEVELS] = {
-        [CPU_SCALAR] = piece_scalar,
-#if defined(__x86_64__)
-        [CPU_AVX2] = piece_avx2,
-        [CPU_AVX512] = piece_avx512,
-        [CPU_AVX512VNNI] = piece_avx512,
-#endif
-    };
+    static piece_fn *const variants[CPU_LEVELS] = CPU_BY_WIDTH(piece);
     variants[cpu_level()](n_planes, piece);
 }
 

@@ -10,8 +10,9 @@
 
 #include <immintrin.h>
 
-#define TARGET_AVX2   __attribute__((target("avx2,fma,f16c")))
-#define TARGET_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")))
+#define TARGET_AVX2     __attribute__((target("avx2,fma,f16c")))
+#define TARGET_AVX2VNNI __attribute__((target("avx2,fma,f16c,avxvnni")))
+#define TARGET_AVX512   __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")))
 #define TARGET_AVX512VNNI                                                                          \
     __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")))
 

@@ -120,7 +120,7 @@ static void bench(struct job *job, const char *type)
 {
     static const uint32_t planes[] = {1, 2, 1};
     const struct matrix *w = job->w;
-    for (int level = 0; level <= (int)cpu_detect(); level++) {
+    for (int level = 0; level < CPU_LEVELS; level = cpu_next(level)) {
         const char *wanted = job->o->level;
         if (!strcmp(wanted, "best")
                 ? level != (int)cpu_detect()

@@ -207,7 +207,7 @@ static void test_pages(void **state)
 {
     const uint32_t dims[] = {1, 2, 8, 16, 20, 48, 64, 80, 128, 129}, tokens[] = {16, 48, 64, 256};
     (void)state;
-    for (int level = 0; level <= (int)cpu_detect(); level++) {
+    for (int level = 0; level < CPU_LEVELS; level = cpu_next(level)) {
         cpu_force((enum cpu_level)level);
         for (uint32_t i = 0; i < sizeof(dims) / sizeof(*dims); i++)
             for (uint32_t j = 0; j < sizeof(tokens) / sizeof(*tokens); j++)
@@ -221,7 +221,7 @@ static void test_codes(void **state)
 {
     enum { N = 37 };
     (void)state;
-    for (int level = 0; level <= (int)cpu_detect(); level++) {
+    for (int level = 0; level < CPU_LEVELS; level = cpu_next(level)) {
         cpu_force((enum cpu_level)level);
         for (int kind = 0; kind < 4; kind++) {
             struct {
@@ -253,7 +253,7 @@ static void test_codes(void **state)
 static void test_join(void **state)
 {
     (void)state;
-    for (int level = 0; level <= (int)cpu_detect(); level++) {
+    for (int level = 0; level < CPU_LEVELS; level = cpu_next(level)) {
         cpu_force((enum cpu_level)level);
         float m = -FLT_MAX, l = 0, o[3] = {0}, out[3];
         const float part_m[] = {-5, 3, 2.5f}, part_l[] = {1.5f, 1, 2};

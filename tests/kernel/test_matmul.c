@@ -212,7 +212,7 @@ static void solve(const struct problem *p, bool with_bias)
 
 static void each_level(void (*test)(void))
 {
-    for (int level = 0; level <= (int)cpu_detect(); level++) {
+    for (int level = 0; level < CPU_LEVELS; level = cpu_next(level)) {
         cpu_force(level);
         test();
     }
@@ -279,7 +279,7 @@ static void integers(const struct problem *p)
     pack(&w, p, data);
     for (size_t i = 0; i < n; i++)
         want[i] = whole_sum(p, data + i % p->n_out * row_bytes, x + i / p->n_out * p->n_in);
-    for (int level = 0; level <= (int)cpu_detect(); level++) {
+    for (int level = 0; level < CPU_LEVELS; level = cpu_next(level)) {
         cpu_force(level);
         run(p, &w, x, NULL, 1, y);
         for (size_t i = 0; i < n; i++)
@@ -424,7 +424,7 @@ static void same_planes(enum data d, uint32_t n_rows, enum activations a)
     cpu_force(CPU_SCALAR);
     matmul_quantise(&in, 0, n_rows);
     in.buffer = got;
-    for (int level = 0; level <= (int)cpu_detect(); level++) {
+    for (int level = 0; level < CPU_LEVELS; level = cpu_next(level)) {
         const struct planes_part whole = {.x = x, .stride = IN, .n_rows = n_rows, .n = IN};
         memset(got, 0, n);
         cpu_force(level);

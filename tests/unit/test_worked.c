@@ -282,7 +282,7 @@ static void test_norms(void **state)
 static void test_decode_is_prefill(void **state)
 {
     (void)state;
-    for (int level = 0; level <= (int)cpu_detect(); level++) {
+    for (int level = 0; level < CPU_LEVELS; level = cpu_next(level)) {
         struct fixture all, one;
         cpu_force((enum cpu_level)level);
         fixture_open(&all, NORM_LAYER);
