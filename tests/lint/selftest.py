@@ -106,13 +106,26 @@ void tile_avx512vnni_1_6(long n)
 """
 
 
-def spill(root):
-    """A tile that puts a sum on the stack, as the release build would leave it."""
-    folder = root / "build/obj/core/kernel"
-    folder.mkdir(parents=True)
-    (root / "build/flags").write_text("gcc -O3\n")
-    (root / "tile.c").write_text(TILE)
-    subprocess.run(["gcc", "-O2", "-c", "-o", str(folder / "panel_int.o"), str(root / "tile.c")], check=True)
+KEYS = """void scores_avx512(long n);
+void scores_avx512(long n)
+{
+    for (long left = n; left; left--)
+        __asm__ volatile("vfmadd231ps %%zmm1, %%zmm2, %%zmm3" ::: "memory");
+    for (; n; n--)
+        __asm__ volatile("vfmadd231ps -64(%%rsp), %%zmm2, %%zmm3" ::: "memory");
+}
+"""
+
+
+def built(name, text):
+    """An object of the kernels, as the release build would leave it."""
+    def plant(root):
+        folder = root / "build/obj/core/kernel"
+        folder.mkdir(parents=True)
+        (root / "build/flags").write_text("gcc -O3\n")
+        (root / "hot.c").write_text(text)
+        subprocess.run(["gcc", "-O2", "-c", "-o", str(folder / name), str(root / "hot.c")], check=True)
+    return plant
 
 
 # lint, what is wrong, how it is planted, what the lint must say
@@ -140,7 +153,9 @@ PLANTS = [
     ("threads", "a call on the wrong thread", put("core/base/b.c", THREADS), "only_a"),
     ("threads", "a warning of clang", put("core/base/b.c", "/* [base] b */\nstatic int unused(void) { return 1; }\n"), "unused function"),
     ("format", "two statements on one line", put("core/base/b.c", "/* [base] b */\nint f(int n);\nint f(int n) { n++; return n; }\n"), "clang-format"),
-    ("spills", "a sum on the stack", spill, r"tile_avx512vnni_1_6 spills 1 times in its innermost loop: vmovdqa64 %zmm3,-0x40\(%rsp\)"),
+    ("spills", "a sum on the stack", built("panel_int.o", TILE), r"tile_avx512vnni_1_6 spills 1 times in an innermost loop: vmovdqa64 %zmm3,-0x40\(%rsp\)"),
+    ("spills", "a key on the stack, in the second of two loops", built("attention.o", KEYS), r"scores_avx512 spills 1 times in an innermost loop: vfmadd231ps -0x40\(%rsp\)"),
+    ("spills", "fewer loops than there are blocks of queries", built("attention.o", KEYS), "scores_avx512 has 2 loops with vfmadd instead of 36"),
     ("tidy", "a value that was never written", put("core/base/b.c", UNINITIALISED), "core.UndefinedBinaryOperatorResult|garbage"),
 ]
 NEEDS = {"headers": "clang", "threads": "clang", "format": "clang-format", "tidy": "clang-tidy"}
