@@ -7,9 +7,11 @@
 
 enum { LONGEST = 3, SHORTEST = 2, ENDS_MAX = 1 << 15 };
 
-/* A guess's weight after each later one; what is believed before any; how much more than its price a
- * row must promise, for the price is an estimate. */
-static const double fade = 0.95, held_before = 0.5, failed_before = 1.5, margin = 1.25;
+/* A guess's weight after each later one; what is believed before any; how many guesses of the answer
+ * those of the prompt weigh at most; how much more than its price a row must promise, for the price is
+ * an estimate. */
+static const double fade = 0.95, held_before = 0.5, failed_before = 1.5, prompt_weight = 4,
+                    margin = 1.25;
 
 void draft_open(struct draft *d, uint32_t cap)
 {
@@ -17,6 +19,10 @@ void draft_open(struct draft *d, uint32_t cap)
     while (d->n_ends < 2 * (uint64_t)cap && d->n_ends < ENDS_MAX)
         d->n_ends *= 2;
     d->ends = mem_new(d->n_ends, sizeof(*d->ends));
+    for (int i = 0; i < DRAFT_KINDS; i++) {
+        d->held[i] = held_before;
+        d->failed[i] = failed_before;
+    }
 }
 
 void draft_close(struct draft *d)
@@ -35,6 +41,7 @@ static uint32_t *place(const struct draft *d, const uint32_t *timeline, uint32_t
     return &d->ends[(h >> 40) & (d->n_ends - 1)];
 }
 
+/* All suffixes of timeline [n] but the last. */
 static void index_until(struct draft *d, const uint32_t *timeline, uint32_t n)
 {
     if (d->n_indexed < SHORTEST)
@@ -44,40 +51,65 @@ static void index_until(struct draft *d, const uint32_t *timeline, uint32_t n)
             *place(d, timeline, d->n_indexed, k) = d->n_indexed;
 }
 
+/* Where what follows timeline [n] is guessed from: d->from, 0 = nowhere. */
+static void look(struct draft *d, const uint32_t *timeline, uint32_t n)
+{
+    index_until(d, timeline, n);
+    d->kind = DRAFT_GOES_ON;
+    for (uint32_t k = LONGEST; k >= SHORTEST && !d->from; k--) {
+        uint32_t end = n > k ? *place(d, timeline, n, k) : 0;
+        if (end < k || end >= n ||
+            memcmp(timeline + end - k, timeline + n - k, k * sizeof(*timeline)) != 0)
+            continue; /* another suffix of the same hash */
+        d->from = end;
+        d->kind = k == LONGEST ? DRAFT_LONG : DRAFT_SHORT;
+    }
+}
+
+/* The next token was as guessed, or not, which ends that way through the text. */
+static void count(struct draft *d, bool holds)
+{
+    d->held[d->kind] = d->held[d->kind] * fade + holds;
+    d->failed[d->kind] = d->failed[d->kind] * fade + !holds;
+    d->from = holds ? d->from + 1 : 0;
+}
+
+void draft_read(struct draft *d, const uint32_t *timeline, uint32_t n)
+{
+    for (uint32_t end = SHORTEST; d->ends && end < n; end++) {
+        look(d, timeline, end);
+        if (d->from)
+            count(d, timeline[d->from] == timeline[end]);
+    }
+    for (int i = 0; i < DRAFT_KINDS; i++) {
+        double weight = d->held[i] + d->failed[i];
+        double part = weight > prompt_weight ? prompt_weight / weight : 1;
+        d->held[i] *= part;
+        d->failed[i] *= part;
+    }
+}
+
 void draft_guess(struct draft *d, const uint32_t *timeline, uint32_t n)
 {
     d->n = 0;
     if (!d->ends)
         return;
-    index_until(d, timeline, n); /* all suffixes but the last, which is looked for */
-    for (uint32_t k = LONGEST; k >= SHORTEST && !d->n; k--) {
-        uint32_t end = n > k ? *place(d, timeline, n, k) : 0;
-        if (end < k || end >= n ||
-            memcmp(timeline + end - k, timeline + n - k, k * sizeof(*timeline)) != 0)
-            continue;                            /* another suffix of the same hash */
-        for (uint32_t i = 0; i < DRAFT_MAX; i++) /* a repetition goes on into the guess itself */
-            d->id[i] = end + i < n ? timeline[end + i] : d->id[end + i - n];
-        d->n = DRAFT_MAX;
-        d->suffix = k - SHORTEST;
-    }
+    look(d, timeline, n);
+    for (uint32_t end = d->from; d->from && d->n < DRAFT_GUESSES; d->n++, end++)
+        d->id[d->n] =
+            end < n ? timeline[end] : d->id[end - n]; /* a repetition goes on into itself */
 }
 
-void draft_learn(struct draft *d, const uint32_t *picked, uint32_t n_picked, uint32_t n_rows)
+void draft_learn(struct draft *d, const uint32_t *picked, uint32_t n_picked)
 {
-    uint32_t n_tried = n_rows ? n_rows : 1, i = 0;
-    double *held = &d->held[d->suffix], *failed = &d->failed[d->suffix];
-    for (bool holds = true; d->n && holds && i < n_picked && i < n_tried; i++) {
-        holds = picked[i] == d->id[i];
-        *held = *held * fade + holds;
-        *failed = *failed * fade + !holds;
-    }
+    for (uint32_t i = 0; d->from && i < n_picked && i < d->n; i++)
+        count(d, picked[i] == d->id[i]);
     d->n = 0;
 }
 
 double draft_hope(const struct draft *d)
 {
-    double held = d->held[d->suffix] + held_before, failed = d->failed[d->suffix] + failed_before;
-    return held / (held + failed);
+    return d->held[d->kind] / (d->held[d->kind] + d->failed[d->kind]);
 }
 
 double draft_gain(const struct draft *d, uint32_t n)

@@ -16,7 +16,7 @@ static uint32_t most_of(const struct scheduler *s, const struct request *r)
 {
     uint32_t left = r->n_max - atomic_load(&r->n_completion), room = ring_room(&r->ring), n = 0;
     uint32_t most = left < room ? left : room;
-    while (n + 1 < most && n < r->draft.n && !scheduler_is_end(s, r->draft.id[n]))
+    while (n + 1 < most && n < DRAFT_MAX && n < r->draft.n && !scheduler_is_end(s, r->draft.id[n]))
         n++;
     return n;
 }
@@ -38,8 +38,10 @@ ON_ENGINE static uint32_t guess(struct scheduler *s, struct load *load, uint32_t
         r->draft.n = 0;
         if (request_in_prompt(r) || r->blocked)
             continue;
-        if (!r->draft.n_ends)
+        if (!r->draft.n_ends) {
             draft_open(&r->draft, r->cap_timeline);
+            draft_read(&r->draft, r->timeline, r->n_timeline);
+        }
         draft_guess(&r->draft, r->timeline, r->n_timeline);
         *n_guesses += r->draft.n > 0;
         load_add(load, LOAD_DECODE, r->seq.n_tokens, 1);

@@ -116,7 +116,7 @@ ON_ENGINE static void answer(struct scheduler *s, struct request *r, uint64_t no
     uint32_t n_draft = r->n_draft, ids[1 + DRAFT_MAX];
     for (uint32_t i = 0; i < r->n_choices; i++)
         ids[i] = r->choices[i].id;
-    draft_learn(&r->draft, ids, r->n_choices, n_draft);
+    draft_learn(&r->draft, ids, r->n_choices);
     atomic_fetch_add(&s->books->tokens_drafted, n_draft);
     atomic_fetch_add(&s->books->drafts_held, r->n_choices - 1);
     r->n_draft = 0;
