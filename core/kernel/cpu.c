@@ -2,6 +2,7 @@
 #include "core/kernel/cpu.h"
 
 #include "core/base/mem.h"
+#include "core/kernel/limits.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -14,7 +15,8 @@
 #include <cpuid.h>
 #endif
 
-static const char *const names[CPU_LEVELS] = {"scalar", "avx2", "avx2vnni", "avx512", "avx512vnni"};
+static const char *const names[CPU_LEVELS] = {"scalar", "avx2",       "avx2vnni",
+                                              "avx512", "avx512vnni", "avx512bf16"};
 static atomic_int level = -1; /* -1: not chosen yet */
 
 #if defined(__x86_64__)
@@ -22,33 +24,45 @@ static sigjmp_buf no_such_instruction;
 
 static void on_illegal(int signal_number) { siglongjmp(no_such_instruction, signal_number); }
 
-/* Whether the AVX form of vpdpbusd runs. */
-static bool try_avx_vnni(void)
+/* Whether the instruction of CPU_AVX2VNNI or CPU_AVX512BF16 runs. */
+static bool try_dots(enum cpu_level of)
 {
     struct sigaction mine = {.sa_handler = on_illegal}, before;
-    bool runs = false;
+    volatile bool runs = false;
     sigaction(SIGILL, &mine, &before);
     if (!sigsetjmp(no_such_instruction, 1)) {
-        __asm__ volatile("%{vex%} vpdpbusd %%ymm0, %%ymm0, %%ymm0" ::: "xmm0");
+        if (of == CPU_AVX2VNNI)
+            __asm__ volatile("%{vex%} vpdpbusd %%ymm0, %%ymm0, %%ymm0" ::: "xmm0");
+        else
+            __asm__ volatile("vdpbf16ps %%zmm0, %%zmm0, %%zmm0" ::: "xmm0");
         runs = true;
     }
     sigaction(SIGILL, &before, NULL);
     return runs;
 }
 
-/* Hypervisors hide this leaf of processors that have the instructions. Where the answer is no reason
- * to choose the level, because the machine has a better one, whether they run is what counts: then
- * the level can be tested. */
-static bool has_avx_vnni(void)
+/* Leaf 7.1 of CPUID, eax: what the processor says of the dot products. */
+enum { AVX_VNNI = 1 << 4, AVX512_BF16 = 1 << 5 };
+static bool says(unsigned feature)
 {
     unsigned a, b, c, d;
-    if (__get_cpuid_count(7, 0, &a, &b, &c, &d) && a >= 1 &&
-        __get_cpuid_count(7, 1, &a, &b, &c, &d) && a & 1U << 4)
-        return true;
-    return cpu_has(CPU_AVX512VNNI) && try_avx_vnni();
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && a >= 1 &&
+           __get_cpuid_count(7, 1, &a, &b, &c, &d) && a & feature;
 }
 
-/* __builtin_cpu_supports also asks whether the system saves the registers. */
+/* BF16 dot products take 2 values at once and must do clearly more than FMA (1.3 times): processors
+ * known so far do half as much or twice, so that noise decides nothing. */
+static bool bf16_is_fast(void)
+{
+    static atomic_int fast = -1;
+    if (atomic_load(&fast) < 0)
+        atomic_store(&fast, says(AVX512_BF16) && limits_bf16_gain() > 1.3);
+    return atomic_load(&fast) > 0;
+}
+
+/* __builtin_cpu_supports also asks whether the system saves the registers. Hypervisors hide leaf 7.1
+ * of processors that have the instructions. Where the answer is no reason to choose the level,
+ * whether they run is what counts: then the level can be tested. */
 bool cpu_has(enum cpu_level of)
 {
     unsigned a, b, c, d;
@@ -60,18 +74,22 @@ bool cpu_has(enum cpu_level of)
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
     case CPU_AVX2VNNI:
-        return cpu_has(CPU_AVX2) && has_avx_vnni();
+        return cpu_has(CPU_AVX2) &&
+               (says(AVX_VNNI) || (cpu_has(CPU_AVX512VNNI) && try_dots(CPU_AVX2VNNI)));
     case CPU_AVX512:
         return cpu_has(CPU_AVX2) && __builtin_cpu_supports("avx512f") &&
                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
                __builtin_cpu_supports("avx512dq");
     case CPU_AVX512VNNI:
         return cpu_has(CPU_AVX512) && __builtin_cpu_supports("avx512vnni");
+    case CPU_AVX512BF16:
+        return cpu_has(CPU_AVX512VNNI) && (says(AVX512_BF16) || try_dots(CPU_AVX512BF16));
     default:
         return false;
     }
 }
 #else
+static bool bf16_is_fast(void) { return false; }
 bool cpu_has(enum cpu_level of) { return of == CPU_SCALAR; }
 #endif
 
@@ -86,7 +104,7 @@ int cpu_next(int after)
 enum cpu_level cpu_detect(void)
 {
     int best = CPU_LEVELS - 1;
-    while (!cpu_has((enum cpu_level)best))
+    while (!cpu_has((enum cpu_level)best) || (best == CPU_AVX512BF16 && !bf16_is_fast()))
         best--;
     return (enum cpu_level)best;
 }
@@ -103,7 +121,7 @@ static const char *list(bool all, char *text, size_t n)
 int cpu_init(struct error *err)
 {
     const char *wish = getenv("ATTEND_CPU");
-    char text[64];
+    char text[80];
     if (!wish || !*wish) {
         atomic_store(&level, (int)cpu_detect());
         return 0;

@@ -1,6 +1,6 @@
 /* [kernel] The CPU level: which variants of the kernels run. Found at start-up; ATTEND_CPU=scalar
- * | avx2 | avx2vnni | avx512 | avx512vnni forces another one that the machine has (one that it has
- * not, or an unknown one, is an error that says so). Levels are no chain: there are machines with
+ * | avx2 | avx2vnni | avx512 | avx512vnni | avx512bf16 forces another one that the machine has (one
+ * that it has not, or an unknown one, is an error that says so). Levels are no chain: there are machines with
  * AVX-512 VNNI that have not the VNNI of AVX2. */
 #pragma once
 
@@ -14,6 +14,7 @@ enum cpu_level {
     CPU_AVX2VNNI, /* byte dot products (AVX-VNNI); else as CPU_AVX2 */
     CPU_AVX512,
     CPU_AVX512VNNI, /* byte dot products; else as CPU_AVX512 */
+    CPU_AVX512BF16, /* BF16 dot products; else as CPU_AVX512VNNI */
     CPU_LEVELS
 };
 
@@ -23,7 +24,8 @@ enum cpu_level {
 #define CPU_BY_WIDTH(name)                                                                         \
     {                                                                                              \
         [CPU_SCALAR] = name##_scalar, [CPU_AVX2] = name##_avx2, [CPU_AVX2VNNI] = name##_avx2,      \
-        [CPU_AVX512] = name##_avx512, [CPU_AVX512VNNI] = name##_avx512                             \
+        [CPU_AVX512] = name##_avx512, [CPU_AVX512VNNI] = name##_avx512,                            \
+        [CPU_AVX512BF16] = name##_avx512                                                           \
     }
 #else
 #define CPU_BY_WIDTH(name)                                                                         \
@@ -32,7 +34,9 @@ enum cpu_level {
     }
 #endif
 
-/* The best level of this machine. ANY_THREAD: const. */
+/* The best level of this machine: the last, but CPU_AVX512BF16 only where its dot products are fast,
+ * which the first call measures in less than a millisecond. On some processors they are half as fast
+ * as FMA of floats, on others twice. */
 enum cpu_level cpu_detect(void);
 
 /* Whether this machine runs a level; the next one above `after` that it runs, else CPU_LEVELS.

@@ -2,6 +2,7 @@
  * sums at a time hide the latency of all of them. */
 #include "core/kernel/limits.h"
 
+#include "core/base/clock.h"
 #include "core/kernel/cpu.h"
 #include "core/kernel/simd.h"
 
@@ -92,6 +93,7 @@ READ(TARGET_AVX512, read_avx512, __m512i, _mm512_load_si512, _mm512_xor_si512, _
         return 2ULL * SUMS * (width)*n_rounds;                                                     \
     }
 #define DOT_VNNI_512(sum, x, y) __asm__ volatile("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(y))
+#define DOT_BF16(sum, x, y)     __asm__ volatile("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(x), "v"(y))
 #define DOT_VNNI_256(sum, x, y)                                                                    \
     __asm__ volatile("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(x), "x"(y))
 #define DOT_512(sum, x, y)                                                                         \
@@ -106,7 +108,27 @@ ROUNDS(TARGET_AVX512, int8_avx512, __m512i, _mm512_setzero_si512, DOT_512, 64)
 ROUNDS(TARGET_AVX2VNNI, int8_avx2vnni, __m256i, _mm256_setzero_si256, DOT_VNNI_256, 32)
 ROUNDS(TARGET_AVX2, int8_avx2, __m256i, _mm256_setzero_si256, DOT_256, 32)
 ROUNDS(TARGET_AVX512, floats_avx512, __m512, _mm512_setzero_ps, FMA_512, 16)
+ROUNDS(TARGET_AVX512, bf16_avx512, __m512, _mm512_setzero_ps, DOT_BF16, 32)
 ROUNDS(TARGET_AVX2, floats_avx2, __m256, _mm256_setzero_ps, FMA_256, 8)
+
+static double rate(uint64_t (*rounds)(uint32_t), double most)
+{
+    uint64_t start = clock_ns(), n = rounds(2000), ns = clock_ns() - start;
+    double now = (double)n / (double)(ns ? ns : 1);
+    return now > most ? now : most;
+}
+
+double limits_bf16_gain(void)
+{
+    double floats = 0, bf16 = 0;
+    for (int i = 0; i < 8; i++) {
+        floats = rate(floats_avx512, floats);
+        bf16 = rate(bf16_avx512, bf16);
+    }
+    return bf16 / floats;
+}
+#else
+double limits_bf16_gain(void) { return 0; }
 #endif
 
 /* ---- one for each level ---- */
@@ -122,6 +144,7 @@ static const struct {
     [CPU_AVX2VNNI] = {read_avx2, int8_avx2vnni, floats_avx2},
     [CPU_AVX512] = {read_avx512, int8_avx512, floats_avx512},
     [CPU_AVX512VNNI] = {read_avx512, int8_avx512vnni, floats_avx512},
+    [CPU_AVX512BF16] = {read_avx512, int8_avx512vnni, floats_avx512},
 #endif
 };
 

@@ -14,3 +14,7 @@ uint64_t limits_read(const uint8_t *p, size_t n);
  * for each product). Bytes as the level's kernels do: with dot products where it has them. */
 uint64_t limits_int8(uint32_t n_rounds);
 uint64_t limits_floats(uint32_t n_rounds);
+
+/* How many times as many products BF16 dot products do in a time as FMA of floats, measured in about
+ * half a millisecond. Only where there are both. */
+double limits_bf16_gain(void);

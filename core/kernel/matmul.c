@@ -170,6 +170,24 @@ static void store_rows(const float *acc, uint32_t n_rows, uint32_t n_out, const 
     }
 }
 
+/* Whether rows of X are rounded to BF16 for dot products. */
+static bool in_bf16(const struct matrix *w, const struct matmul_input *in)
+{
+    return w->panel == PANEL_bf16 && in->activations == ACTIVATIONS_INT8 &&
+           cpu_level() == CPU_AVX512BF16;
+}
+
+/* Floats times floats; nothing is rounded but where activations may be. */
+static void run_floats(const struct matrix *w, const uint8_t *panel, const struct matmul_input *in,
+                       uint32_t row, uint32_t n_rows, float *acc)
+{
+    enum cpu_level level = cpu_level();
+    if (level == CPU_AVX512BF16 && !in_bf16(w, in))
+        level = CPU_AVX512VNNI;
+    panel_table[w->panel]->floats[level](panel, in->n_in, in->x + (size_t)row * in->n_in, in->n_in,
+                                         n_rows, acc);
+}
+
 /* acc [n_rows, PANEL_ROWS] of rows [row, row + n_rows), panel `index`, to its place in y. */
 static void store(const struct matrix *w, const struct matmul_output *out, uint32_t index,
                   uint32_t row, uint32_t n_rows, const float *acc)
@@ -197,7 +215,7 @@ static void run_panel(const struct matrix *w, uint32_t index, const struct matmu
     else if (p->format)
         run_exact(p, panel, in, row, n, acc);
     else
-        p->floats[cpu_level()](panel, in->n_in, in->x + (size_t)row * in->n_in, in->n_in, n, acc);
+        run_floats(w, panel, in, row, n, acc);
     store(w, out, index, row, n, acc);
 }
 
@@ -223,7 +241,7 @@ void matmul_run_panels(const struct matrix *w, const struct matmul_input *in,
     ASSERT(in->n_in == w->n_in && end <= w->n_panels && out->first <= begin);
     ASSERT(!out->scale || out->store != MATMUL_ADD);
     if (use_blas && !panel_table[w->panel]->format && in->n_rows >= MATMUL_BLAS_ROWS &&
-        blas_ready(worker))
+        !in_bf16(w, in) && blas_ready(worker))
         blas_run(w, in, out, begin, end, worker);
     else
         run_panels(w, in, out, begin, end);

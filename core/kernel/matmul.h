@@ -81,7 +81,8 @@ enum { MATMUL_BLAS_ROWS = 64 }; /* fewer are not worth OpenBLAS's while */
 /* The columns of panels [begin, end) of W (first <= begin < end <= w->n_panels; 32 each), all rows.
  * n_rows 1 .. any. Panels may be computed in any order by anyone: bits do not depend on it. worker:
  * who calls (OpenBLAS has a scratch for each). OpenBLAS is used where matmul_blas(true) was said, W is
- * float and n_rows >= MATMUL_BLAS_ROWS. */
+ * float and n_rows >= MATMUL_BLAS_ROWS. Where W is BF16, activations are int8 and the level is
+ * CPU_AVX512BF16, rows of X are rounded to BF16 instead. */
 void matmul_run_panels(const struct matrix *w, const struct matmul_input *in,
                        const struct matmul_output *out, uint32_t begin, uint32_t end,
                        uint32_t worker);

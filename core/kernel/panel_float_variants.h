@@ -112,15 +112,15 @@ static inline void float_run_tiles(float_tile_fn *const *tile, struct float_prod
 #define FLOAT_VARIANTS(kind)                                                                       \
     FLOAT_LEVEL(TARGET_AVX2, avx2, kind, 1)                                                        \
     FLOAT_LEVEL(TARGET_AVX512, avx512, kind, 0)
-#define FLOAT_LEVELS scalar, avx2, avx2, avx512, avx512
+#define FLOAT_LEVELS(bf16) scalar, avx2, avx2, avx512, avx512, bf16
 
 #else
 #define FLOAT_VARIANTS(kind)
-#define FLOAT_LEVELS scalar, scalar, scalar, scalar, scalar
+#define FLOAT_LEVELS(bf16) scalar
 #endif
 
-/* All of a format: `panel_<id>`. */
-#define FLOAT_PANEL(id, KIND)                                                                      \
+/* All of a format: `panel_<id>`; bf16: what it has for CPU_AVX512BF16. */
+#define FLOAT_PANEL(id, KIND, bf16)                                                                \
     static size_t n_bytes(uint32_t n_in) { return n_in * float_bytes(KIND) * PANEL_ROWS; }         \
     static void unpack(const uint8_t *w, uint32_t row, uint32_t n_in, float *out)                  \
     {                                                                                              \
@@ -142,5 +142,5 @@ static inline void float_run_tiles(float_tile_fn *const *tile, struct float_prod
         .n_bytes = n_bytes,                                                                        \
         .unpack = unpack,                                                                          \
         .widen = widen,                                                                            \
-        .floats = {FLOAT_LEVELS},                                                                  \
+        .floats = {FLOAT_LEVELS(bf16)},                                                            \
     };

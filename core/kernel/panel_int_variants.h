@@ -113,7 +113,8 @@ SIMD_INLINE TARGET_AVX2VNNI __m256i dot_avx2vnni(__m256i sum, __m256i c, __m256i
         {[CPU_AVX2] = INT_LEVEL_NAMES(name, avx2),                                                 \
          [CPU_AVX2VNNI] = INT_LEVEL_NAMES(name, avx2vnni),                                         \
          [CPU_AVX512] = INT_LEVEL_NAMES(name, avx512),                                             \
-         [CPU_AVX512VNNI] = INT_LEVEL_NAMES(name, avx512vnni)}};
+         [CPU_AVX512VNNI] = INT_LEVEL_NAMES(name, avx512vnni),                                     \
+         [CPU_AVX512BF16] = INT_LEVEL_NAMES(name, avx512vnni)}};
 
 /* A format's vector variants: few rows read the panel itself. */
 #define INT_DIRECT(target, level, bits, zero, scales, planes, mt)                                  \
@@ -162,15 +163,15 @@ SIMD_INLINE TARGET_AVX2VNNI __m256i dot_avx2vnni(__m256i sum, __m256i c, __m256i
         {[CPU_AVX2] = {{direct_avx2_1_1}, {direct_avx2_2_1}},                                      \
          [CPU_AVX2VNNI] = INT_DIRECT_LEVEL(avx2vnni, bits),                                        \
          [CPU_AVX512] = {{direct_avx512_1_1}, {direct_avx512_2_1}},                                \
-         [CPU_AVX512VNNI] = INT_DIRECT_LEVEL(avx512vnni, bits)}};
+         [CPU_AVX512VNNI] = INT_DIRECT_LEVEL(avx512vnni, bits),                                    \
+         [CPU_AVX512BF16] = INT_DIRECT_LEVEL(avx512vnni, bits)}};
 #define INT_SLOTS                                                                                  \
-    .direct = &direct, .decode = {decode_scalar, decode_to_avx2, decode_to_avx2vnni,               \
-                                  decode_to_avx512, decode_to_avx512vnni}
+    .direct = &direct, .decode = {decode_scalar,    decode_to_avx2,       decode_to_avx2vnni,      \
+                                  decode_to_avx512, decode_to_avx512vnni, decode_to_avx512vnni}
 
 #else
 #define INT_VARIANTS(bits, ZERO, scales)
-#define INT_SLOTS                                                                                  \
-    .decode = {decode_scalar, decode_scalar, decode_scalar, decode_scalar, decode_scalar}
+#define INT_SLOTS .decode = {decode_scalar}
 #endif
 
 /* All of a format: `panel_<id>`. */

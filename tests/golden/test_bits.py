@@ -10,7 +10,7 @@ import golden
 
 PREFILL = [("--prefill-chunk", str(c), "--threads", str(t)) for c, t in itertools.product((1, 7, 64, 512), (1, 2))]
 DECODE = [("--decode", "--threads", str(t)) for t in (1, 2)]
-LEVELS = ("scalar", "avx2", "avx2vnni", "avx512", "avx512vnni")  # those that a machine has
+LEVELS = ("scalar", "avx2", "avx2vnni", "avx512", "avx512vnni", "avx512bf16")  # those that a machine has
 VARIANTS = [PREFILL[3], PREFILL[5], DECODE[1]] if golden.SANITIZER else PREFILL + DECODE
 
 
@@ -64,8 +64,9 @@ check("bits: GPT-2 on our kernels", golden.HERE / "tiny/gpt2/f32.gguf", 256, 100
 
 def at_level(level):
     """Each CPU level keeps its own bits: in prefill of any chunk, in decode, on any number of threads."""
-    for name, n_vocab, length in (("quant/Q4_K", 256, 90), ("quant/Q6_K", 256, 40), ("stories260K/model-q8_0", 512, 90)):
-        why = identical(golden.HERE / f"{name}.gguf", n_vocab, length, env={"ATTEND_CPU": level})
+    for name, n_vocab, length in (("quant/Q4_K", 256, 90), ("quant/Q6_K", 256, 40), ("stories260K/model-q8_0", 512, 90),
+                                  ("stories260K/model-bf16", 512, 90)):
+        why = identical(golden.HERE / f"{name}.gguf", n_vocab, length, "--blas", "off", env={"ATTEND_CPU": level})
         if why:
             return f"{name}: {why}"
     return ""

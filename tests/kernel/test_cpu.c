@@ -39,7 +39,8 @@ static void test_levels(void **state)
         last = level;
         n++;
     }
-    assert_int_equal(last, cpu_detect());
+    assert_true(last == (int)cpu_detect() || last == CPU_AVX512BF16); /* which may be slow */
+    assert_true(cpu_has(cpu_detect()));
     assert_false(cpu_has(CPU_LEVELS));
     for (int level = 0; level < CPU_LEVELS; level++)
         n -= cpu_has((enum cpu_level)level);
@@ -75,7 +76,7 @@ static void test_refused(void **state)
     setenv("ATTEND_CPU", "avx3", 1);
     assert_int_equal(cpu_init(&err), -1);
     assert_non_null(strstr(err.text, "avx3"));
-    assert_non_null(strstr(err.text, "scalar, avx2, avx2vnni, avx512, avx512vnni"));
+    assert_non_null(strstr(err.text, "scalar, avx2, avx2vnni, avx512, avx512vnni, avx512bf16"));
     unsetenv("ATTEND_CPU");
 }
 

@@ -3,7 +3,7 @@
 
 A compiler that runs out of registers halves the speed of a tile and says nothing. Looks at the objects of the release build
 with gcc on x86-64 (other compilers and builds allot registers otherwise), at the loops that are cut to fill the registers of
-their level: the tiles of avx512vnni, those of decoded blocks and one plane of avx2vnni, and attention's blocks of queries at
+their level: the tiles of avx512vnni and of BF16, those of decoded blocks and one plane of avx2vnni, and attention's blocks of queries at
 both widths. Other tiles do not fit: that they fetch some values again costs little. A loop with a jump over hot instructions
 masks the end of something, and is not looked at.
 """
@@ -23,6 +23,7 @@ HOT = [
     ("panel_int.o", r"_avx512vnni_\d_\d$", "vpdpbusd", 1),
     ("panel/*.o", r"_avx512vnni_\d_\d$", "vpdpbusd", 1),
     ("panel_int.o", r"_avx2vnni_1_\d$", "vpdpbusd", 1),
+    ("panel/bf16.o", r"^dots_\d$", "vdpbf16ps", 1),
     ("attention.o", r"^scores_avx(2|512)$", "vfmadd", 36),
     ("attention.o", r"^values_avx(2|512)$", "vfmadd", 18),
 ]

@@ -3,4 +3,4 @@
 
 extern const struct panel panel_f16;
 
-FLOAT_PANEL(f16, FLOAT_HALF)
+FLOAT_PANEL(f16, FLOAT_HALF, avx512)

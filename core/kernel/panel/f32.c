@@ -3,4 +3,4 @@
 
 extern const struct panel panel_f32;
 
-FLOAT_PANEL(f32, FLOAT_WHOLE)
+FLOAT_PANEL(f32, FLOAT_WHOLE, avx512)
