@@ -64,14 +64,15 @@ static void compare_worker(const struct worker *worker, void *arg)
 {
     const struct comparison *c = arg;
     const struct study *s = c->study;
-    uint32_t n_vocab = s->run.o.info.n_vocab, begin, end;
-    worker_slice(worker, c->n, &begin, &end);
-    for (uint32_t i = begin; i < end; i++) {
-        uint32_t at = c->begin + i;
-        s->positions[c->mode][at] =
-            compare(s->reference + (size_t)i * n_vocab, s->run.o.logits + (size_t)i * n_vocab,
-                    n_vocab, at + 1 < c->window_end ? &s->ids.id[at + 1] : NULL);
-    }
+    uint32_t n_vocab = s->run.o.info.n_vocab;
+    struct share share = share_begin(worker, c->n, 1);
+    for (uint32_t i, end; share_take(&share, &i, &end);)
+        for (; i < end; i++) {
+            uint32_t at = c->begin + i;
+            s->positions[c->mode][at] =
+                compare(s->reference + (size_t)i * n_vocab, s->run.o.logits + (size_t)i * n_vocab,
+                        n_vocab, at + 1 < c->window_end ? &s->ids.id[at + 1] : NULL);
+        }
 }
 
 /* Positions [begin, end) of the text as a timeline of their own, each step in every mode in turn. */

@@ -78,11 +78,13 @@ static void pick_worker(const struct worker *w, void *arg)
 {
     struct bench *b = arg;
     struct sample_choice choice;
-    for (uint32_t i = w->id; i < b->run.n_seqs; i += w->n) {
-        sampler_pick(b->sampler[i], b->run.o.logits + (size_t)i * b->run.o.info.n_vocab,
-                     b->run.seqs[i].n_tokens, NULL, 0, NULL, 0, &choice);
-        b->next[i] = choice.id;
-    }
+    struct share share = share_begin(w, b->run.n_seqs, 1);
+    for (uint32_t i, end; share_take(&share, &i, &end);)
+        for (; i < end; i++) {
+            sampler_pick(b->sampler[i], b->run.o.logits + (size_t)i * b->run.o.info.n_vocab,
+                         b->run.seqs[i].n_tokens, NULL, 0, NULL, 0, &choice);
+            b->next[i] = choice.id;
+        }
 }
 
 /* One token more of every timeline. */

@@ -65,13 +65,13 @@ static double best_rate(struct probe *p, struct workers *workers)
     return best;
 }
 
-/* Memory is there only after it was written; each worker writes what it reads. */
+/* Memory is there only after it was written; each worker writes most of what it reads. */
 static void touch_worker(const struct worker *w, void *arg)
 {
-    uint8_t *bytes;
-    size_t n;
-    slice_of(w, arg, &bytes, &n);
-    memset(bytes, 1, n);
+    const struct probe *p = arg;
+    struct share share = share_begin(w, (uint32_t)(p->n_bytes / PIECE), 1);
+    for (uint32_t begin, end; share_take(&share, &begin, &end);)
+        memset(p->bytes + (size_t)begin * PIECE, 1, (size_t)(end - begin) * PIECE);
 }
 
 /* Four times the last cache, within reason and a quarter of the memory there is. */

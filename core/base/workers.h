@@ -1,13 +1,20 @@
 /* [base] The workers: n threads, of which worker 0 is the engine thread itself, that run one
- * function side by side over slices of the same work (fork-join, SPMD). Idle workers spin for a
+ * function side by side over shares of the same work (fork-join, SPMD). Idle workers spin for a
  * moment, then yield, then sleep on a futex: a step costs microseconds, an idle server nothing.
  *
- * Where there is a worker for every processor allowed, each is pinned to its own, as long as the
- * processors are theirs; beside busy processes the pins go and some sit out (crowd.h).
+ * Nobody waits for a worker that is not there. Barriers cut a run into sections; a worker takes part
+ * in those at whose end the others wait for it. One that comes late (it slept, or its processor was
+ * taken) passes through what is done already, taking nothing, until it comes to the section the
+ * others are in. So a worker beside a busy neighbour can rest in the middle of a run, before
+ * its processor is taken from it while the others wait (crowd.h).
  *
- * workers_run is called by one thread at a time (worker 0 of the pool). Inside, every worker that
- * runs gets the same fn and its own `struct worker`; worker_barrier is a meeting of all of them.
- * No result may depend on n (README: the same bits): slices only say who computes, never how. */
+ * Where there is a worker for every processor allowed, each is pinned to its own.
+ *
+ * workers_run is called by one thread at a time (worker 0 of the pool, which takes part in
+ * everything). Inside, every worker that comes gets the same fn and its own `struct worker`.
+ * No result may depend on n or on who takes part (README: the same bits): shares only say who
+ * computes, never how, and everything has to be handed out by shares (or a counter): slices by id
+ * would be left undone. */
 #pragma once
 
 #include "core/base/error.h"
@@ -19,7 +26,7 @@ struct workers;
 
 struct worker {
     uint32_t id;          /* 0 .. n-1 */
-    uint32_t n;           /* that run now */
+    uint32_t n;           /* workers_count */
     struct workers *pool; /* NULL in tests that call slices one by one: barriers are no-ops */
 };
 
@@ -27,15 +34,23 @@ typedef void workers_fn(const struct worker *w, void *arg);
 
 struct workers *workers_open(uint32_t n, struct error *err); /* starts threads 1..n-1 */
 void workers_close(struct workers *pool);                    /* NULL is fine */
-uint32_t workers_count(const struct workers *pool);          /* n: the most that ever run */
+uint32_t workers_count(const struct workers *pool);          /* n */
 
-/* Runs fn(worker, arg) on the workers and returns when all have returned. */
+/* Runs fn(worker, arg) on the workers and returns when all that came have returned. */
 void workers_run(struct workers *pool, workers_fn *fn, void *arg);
 
-/* All workers of the running fn wait for each other; memory written before is seen after. */
+/* All workers that take part wait for each other; memory written before is seen after. */
 void worker_barrier(const struct worker *w);
 
-/* Barriers met so far, of pools of two workers and more. */
+/* False: this worker passes through the section and must not read what others write in it, nor take
+ * anything from now on. share_take asks by itself. */
+bool worker_takes(const struct worker *w);
+
+/* For tests: workers from n_hosts (at least 1) on are guests, who take part for stretch_ns and then
+ * rest for rest_ns (< 1 s), until the pool looks at the crowd again. */
+void workers_guests(struct workers *pool, uint32_t n_hosts, uint32_t stretch_ns, uint32_t rest_ns);
+
+/* Sections that were ended by a barrier so far, of pools of two workers and more. */
 uint32_t workers_barriers(const struct workers *pool);
 
 /* [*begin, *end): this worker's share of n items, contiguous, in whole items. */
@@ -47,8 +62,7 @@ static inline void worker_slice(const struct worker *w, uint32_t n, uint32_t *be
 
 /* n items handed out in chunks: a worker takes those of its own slice, about eight and of `least`
  * items at least, one after the other, and then what is left of the others', so that one that was
- * held up costs little. All workers begin the same shares in the same order, with a barrier between
- * two of them:
+ * held up costs little, and one that does not take part nothing. A barrier lies between two shares:
  *
  *   struct share s = share_begin(w, n, 1);
  *   for (uint32_t begin, end; share_take(&s, &begin, &end);) ... */
@@ -56,7 +70,6 @@ struct share {
     const struct worker *w;
     uint32_t n, least;
     uint32_t owner, from; /* of whose slice is taken, and how far from one's own that is */
-    uint32_t set;         /* which of the counters */
 };
 struct share share_begin(const struct worker *w, uint32_t n, uint32_t least);
 bool share_take(struct share *s, uint32_t *begin, uint32_t *end);

@@ -128,14 +128,15 @@ static bool is_wanted(const struct step *s, const struct unit *u, uint32_t layer
 static struct taken take(const struct step *s, uint32_t layer)
 {
     const struct plan *p = &s->m->plan;
-    for (uint32_t i;;) {
+    for (uint32_t i; worker_takes(s->worker);) {
         i = atomic_fetch_add_explicit(&p->next[layer], 1, memory_order_relaxed);
         if (i >= p->n_units * s->m->h.n_kv_heads)
-            return (struct taken){NULL, layer, 0};
+            break;
         const struct unit *u = &p->units[p->n_units - 1 - i % p->n_units];
         if (is_wanted(s, u, layer))
             return (struct taken){u, layer, i / p->n_units};
     }
+    return (struct taken){NULL, layer, 0};
 }
 
 static uint32_t first_page(const struct step *s, const struct unit *u)

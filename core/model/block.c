@@ -66,10 +66,12 @@ void block_join(const struct step *s, const struct ending *e, uint32_t layer)
     worker_barrier(s->worker);
     if (late)
         return;
-    worker_slice(s->worker, n_rows, &begin, &end);
-    for (uint32_t r = begin; r < end; r++)
-        join_row(s, e->norms, r);
-    norm_rows(s, &e->next, n_rows, begin, end);
+    share = share_begin(s->worker, n_rows, 1);
+    while (share_take(&share, &begin, &end)) {
+        for (uint32_t r = begin; r < end; r++)
+            join_row(s, e->norms, r);
+        norm_rows(s, &e->next, n_rows, begin, end);
+    }
     worker_barrier(s->worker);
 }
 

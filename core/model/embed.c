@@ -7,26 +7,31 @@
 #include "core/kernel/ops.h"
 #include "core/model/stages.h"
 
-void embed_rows(const struct step *s)
+static void embed_row(const struct step *s, uint32_t r)
 {
     const struct model *m = s->m;
-    const struct act *a = s->a;
-    const struct layer *first = &m->w.layers[0];
-    struct into into = branch_into(&first->attn, &first->qkv);
-    uint32_t begin, end, dim = m->h.dim;
-    worker_slice(s->worker, s->batch->n_rows, &begin, &end);
-    for (uint32_t r = begin; r < end; r++) {
-        const struct batch_row *row = &s->batch->rows[r];
-        float *x = a->x + (size_t)r * dim;
-        matrix_row(&m->w.embed, row->token, x);
-        if (m->h.arch->pos == POS_LEARNED) {
-            matrix_row(&m->w.position, row->pos, s->scratch->row);
-            ops_add(x, s->scratch->row, dim);
-        } else {
-            ops_rope_turn(a->turn + (size_t)r * m->h.rope_dims, row->pos, m->freq,
-                          m->h.rope_dims / 2);
-        }
+    const struct batch_row *row = &s->batch->rows[r];
+    uint32_t dim = m->h.dim, dims = m->h.rope_dims;
+    float *x = s->a->x + (size_t)r * dim;
+    matrix_row(&m->w.embed, row->token, x);
+    if (m->h.arch->pos == POS_LEARNED) {
+        matrix_row(&m->w.position, row->pos, s->scratch->row);
+        ops_add(x, s->scratch->row, dim);
+    } else {
+        ops_rope_turn(s->a->turn + (size_t)r * dims, row->pos, m->freq, dims / 2);
     }
-    norm_rows(s, &into, s->batch->n_rows, begin, end);
+}
+
+void embed_rows(const struct step *s)
+{
+    const struct layer *first = &s->m->w.layers[0];
+    struct into into = branch_into(&first->attn, &first->qkv);
+    uint32_t begin, end;
+    struct share share = share_begin(s->worker, s->batch->n_rows, 1);
+    while (share_take(&share, &begin, &end)) {
+        for (uint32_t r = begin; r < end; r++)
+            embed_row(s, r);
+        norm_rows(s, &into, s->batch->n_rows, begin, end);
+    }
     worker_barrier(s->worker);
 }

@@ -81,7 +81,7 @@ const float *norm_scale(const struct step *s, uint32_t n_rows)
     const struct model *m = s->m;
     const float *square = s->a->square;
     float *scale = s->scratch->scale;
-    if (!norm_is_late(m))
+    if (!norm_is_late(m) || !worker_takes(s->worker))
         return NULL;
     memset(scale, 0, n_rows * sizeof(*scale));
     for (uint32_t k = 0; k < m->h.dim; k += PANEL_ROWS, square += m->max_rows)

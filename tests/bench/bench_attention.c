@@ -112,10 +112,12 @@ static void bed_close(struct bed *b)
 /* What embed_rows prepares for attention. */
 static void turn_rows(const struct step *s)
 {
-    uint32_t begin, end, dims = s->m->h.rope_dims;
-    worker_slice(s->worker, s->batch->n_rows, &begin, &end);
-    for (uint32_t r = begin; r < end; r++)
-        ops_rope_turn(s->a->turn + (size_t)r * dims, s->batch->rows[r].pos, s->m->freq, dims / 2);
+    uint32_t dims = s->m->h.rope_dims;
+    struct share share = share_begin(s->worker, s->batch->n_rows, 1);
+    for (uint32_t r, end; share_take(&share, &r, &end);)
+        for (; r < end; r++)
+            ops_rope_turn(s->a->turn + (size_t)r * dims, s->batch->rows[r].pos, s->m->freq,
+                          dims / 2);
 }
 
 static void all_layers(const struct worker *worker, void *arg)
@@ -126,9 +128,10 @@ static void all_layers(const struct worker *worker, void *arg)
     uint32_t begin, end, heads = h->n_heads + 2 * h->n_kv_heads;
     turn_rows(&s);
     worker_barrier(worker);
-    worker_slice(worker, heads, &begin, &end);
     for (uint32_t layer = 0; layer < h->n_layers; layer++) {
-        attention_keep(&s, layer, begin * h->head_dim, end * h->head_dim);
+        struct share share = share_begin(worker, heads, 1);
+        while (share_take(&share, &begin, &end))
+            attention_keep(&s, layer, begin * h->head_dim, end * h->head_dim);
         worker_barrier(worker);
         attention_apply(&s, layer);
     }

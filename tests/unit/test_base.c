@@ -1,5 +1,6 @@
 /* core/base: UTF-8, strings, errors, log values, workers, what a control group leaves. */
 #include "core/base/cgroup.h"
+#include "core/base/clock.h"
 #include "core/base/crowd.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
@@ -127,98 +128,134 @@ static void mem_checks(void **state)
     assert_true(mem_available() > 1 << 20);
 }
 
-enum { N_WORKERS = 4, N_ROUNDS = 200 };
+enum { N_WORKERS = 4, N_ROUNDS = 200, N_ITEMS = 203, PATIENCE_MS = 30000 };
+
+/* Tables of N_ITEMS, each row computed from the one before by whoever takes part. */
 struct meeting {
-    uint32_t slot[N_WORKERS];
+    uint32_t row[N_ROUNDS + 1][N_ITEMS];             /* row r: r in every place */
+    atomic_uint taken[N_WORKERS], missed[N_WORKERS]; /* items; sections without the worker */
     atomic_uint wrong;
+    uint32_t spin; /* each item takes so long */
+    bool late;     /* worker 0 waits for the others to take all */
 };
 
-/* Each round every worker writes its slot, meets, and must see all slots of that round. */
+static uint32_t n_taken(struct meeting *m)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < N_WORKERS; i++)
+        n += atomic_load(&m->taken[i]);
+    return n;
+}
+
+static void take_item(struct meeting *m, uint32_t round, uint32_t item)
+{
+    const uint32_t *last = m->row[round - 1];
+    volatile uint32_t spin = m->spin;
+    while (spin)
+        spin = spin - 1;
+    if (m->row[round][item] || last[item] != round - 1 || last[N_ITEMS - 1 - item] != round - 1)
+        atomic_fetch_add(&m->wrong, 1);
+    m->row[round][item] = round;
+}
+
 static void meet(const struct worker *w, void *arg)
 {
     struct meeting *m = arg;
     for (uint32_t round = 1; round <= N_ROUNDS; round++) {
-        m->slot[w->id] = round;
-        worker_barrier(w);
-        for (uint32_t i = 0; i < w->n; i++)
-            if (m->slot[i] != round)
-                atomic_fetch_add(&m->wrong, 1);
+        struct share share = share_begin(w, N_ITEMS, 1 + round % 7);
+        double until = clock_ms() + (m->late && w->id == 0 ? 10 : 0);
+        while (clock_ms() < until && n_taken(m) < round * N_ITEMS)
+            ;
+        if (!worker_takes(w))
+            atomic_fetch_add(&m->missed[w->id], 1);
+        for (uint32_t i, end; share_take(&share, &i, &end);)
+            for (; i < end; i++) {
+                take_item(m, round, i);
+                atomic_fetch_add(&m->taken[w->id], 1);
+            }
         worker_barrier(w);
     }
 }
 
+static void meet_once(struct workers *pool, struct meeting *m)
+{
+    uint32_t before = workers_barriers(pool);
+    memset(m->row, 0, sizeof(m->row));
+    memset(m->taken, 0, sizeof(m->taken));
+    workers_run(pool, meet, m);
+    assert_int_equal(atomic_load(&m->wrong), 0);
+    assert_int_equal(n_taken(m), N_ROUNDS * N_ITEMS);
+    assert_int_equal(workers_barriers(pool) - before, N_ROUNDS);
+    for (uint32_t i = 0; i < N_ITEMS; i++)
+        assert_int_equal(m->row[N_ROUNDS][i], N_ROUNDS);
+}
+
+/* Whoever comes: each item is taken once, after all of the row before; and all come in the end. */
 static void workers_meet(void **state)
 {
+    static struct meeting m;
     (void)state;
     for (uint32_t n = 1; n <= N_WORKERS; n++) {
         struct error err;
         struct workers *pool = workers_open(n, &err);
+        double until = clock_ms() + PATIENCE_MS;
         assert_non_null(pool);
-        struct meeting m = {0};
-        for (int i = 0; i < 3; i++)
-            workers_run(pool, meet, &m);
-        assert_int_equal(atomic_load(&m.wrong), 0);
-        assert_int_equal(m.slot[0], N_ROUNDS);
-        assert_int_equal(m.slot[n - 1], N_ROUNDS); /* all run at first */
+        assert_int_equal(workers_count(pool), n);
+        for (uint32_t come = 0, run = 0; run < 3 || come < n; run++) {
+            memset(&m, 0, sizeof(m));
+            meet_once(pool, &m);
+            for (uint32_t i = come = 0; i < n; i++)
+                come += atomic_load(&m.taken[i]) > 0;
+            assert_true(clock_ms() < until);
+        }
         workers_close(pool);
     }
     assert_true(thread_processors() >= 1);
 }
 
-/* Barriers are counted, whoever sits out. */
-static void workers_count_barriers(void **state)
+/* What one does not take in time the others do. */
+static void shares_are_stolen(void **state)
 {
-    struct error err;
-    struct workers *pool = workers_open(2, &err);
-    struct meeting m = {0};
+    static struct meeting m;
     (void)state;
-    assert_non_null(pool);
-    workers_run(pool, meet, &m);
-    assert_int_equal(workers_barriers(pool), 2 * N_ROUNDS);
-    workers_close(pool);
-}
-
-enum { N_ITEMS = 203, N_SHARES = 50 };
-struct sharing {
-    atomic_uint taken[N_SHARES][N_ITEMS];
-    bool slow; /* worker 0 comes last: the others do its part */
-};
-
-/* Every worker takes what it gets of several shares of different sizes. */
-static void take_part(const struct worker *w, void *arg)
-{
-    struct sharing *s = arg;
-    bool late = s->slow && w->id == 0 && w->n > 1;
-    for (uint32_t i = 0; i < N_SHARES; i++) {
-        if (late)
-            worker_barrier(w);
-        struct share share = share_begin(w, N_ITEMS - i, 1 + i % 7);
-        for (uint32_t begin, end; share_take(&share, &begin, &end);)
-            for (; begin < end; begin++)
-                atomic_fetch_add(&s->taken[i][begin], late ? 1000 : 1);
-        if (s->slow && !late)
-            worker_barrier(w);
-        worker_barrier(w);
+    for (uint32_t n = 2; n <= N_WORKERS; n++) {
+        struct error err;
+        struct workers *pool = workers_open(n, &err);
+        double until = clock_ms() + PATIENCE_MS;
+        assert_non_null(pool);
+        do {
+            memset(&m, 0, sizeof(m));
+            m.late = true;
+            meet_once(pool, &m);
+            assert_true(clock_ms() < until);
+        } while (atomic_load(&m.taken[0]) > N_ROUNDS * N_ITEMS / 10);
+        workers_close(pool);
     }
 }
 
-/* Each item once, in run after run; and all are done by those who come. */
-static void shares_cover(void **state)
+/* Guests leave and come back all the time, in the middle of runs, and nothing is lost or done twice. */
+static void guests_come_and_go(void **state)
 {
+    static struct meeting m;
     (void)state;
-    for (uint32_t n = 1; n <= N_WORKERS; n++)
-        for (int slow = 0; slow <= 1; slow++) {
+    for (uint32_t n = 2; n <= N_WORKERS; n++)
+        for (uint32_t n_hosts = 1; n_hosts < n; n_hosts++) {
             struct error err;
             struct workers *pool = workers_open(n, &err);
+            double until = clock_ms() + PATIENCE_MS;
+            uint32_t run = 0, took = 0, missed = 0;
             assert_non_null(pool);
-            for (int run = 0; run < 3; run++) {
-                static struct sharing s;
-                memset(&s, 0, sizeof(s));
-                s.slow = slow && n > 1;
-                workers_run(pool, take_part, &s);
-                for (uint32_t i = 0; i < N_SHARES; i++)
-                    for (uint32_t j = 0; j < N_ITEMS; j++)
-                        assert_int_equal(s.taken[i][j], j < N_ITEMS - i);
+            for (; run < 50 || took == 0 || missed == 0; run++) {
+                memset(&m, 0, sizeof(m));
+                m.spin = 20;
+                workers_guests(pool, n_hosts, 20000, 30000);
+                meet_once(pool, &m);
+                assert_int_equal(atomic_load(&m.missed[0]), 0);
+                uint32_t mine = atomic_load(&m.taken[n - 1]),
+                         not_mine = atomic_load(&m.missed[n - 1]);
+                took += mine > 0 && not_mine > 0; /* both in one run */
+                missed += not_mine;
+                assert_true(clock_ms() < until);
             }
             workers_close(pool);
         }
@@ -238,8 +275,9 @@ static void shares_alone(void **state)
     }
 }
 
-/* Beside a neighbour one worker sits out, and is tried again, later each time it did not help. */
-static void crowd_sits_out(void **state)
+/* Beside a neighbour one worker becomes a guest, and is tried again, later each time that did not
+ * help. */
+static void crowd_makes_guests(void **state)
 {
     enum { MS = 1000000 };
     static const uint64_t calm[3] = {1 * MS, 0, 1 * MS}, one[3] = {0, 9 * MS, 0},
@@ -248,34 +286,38 @@ static void crowd_sits_out(void **state)
     struct crowd c;
     (void)state;
     crowd_begin(&c, 3);
-    assert_true(c.n_active == 3 && c.calm);
+    assert_true(c.n_hosts == 3 && c.calm);
     assert_false(crowd_look(&c, one, 5 * MS, now)); /* too early to tell */
-    assert_true(crowd_look(&c, calm, 20 * MS, now) && c.n_active == 3 && c.calm);
-    assert_true(crowd_look(&c, all, 20 * MS, now) && c.n_active == 3 && c.calm);
+    assert_true(crowd_look(&c, calm, 20 * MS, now) && c.n_hosts == 3 && c.calm);
     for (int i = 0; i < 10; i++) { /* now and then a time slice is no reason */
-        assert_true(crowd_look(&c, one, 20 * MS, now) && c.n_active == 3 && c.calm);
-        assert_true(crowd_look(&c, calm, 20 * MS, now) && c.n_active == 3 && c.calm);
+        assert_true(crowd_look(&c, one, 20 * MS, now) && c.n_hosts == 3 && c.calm);
+        assert_true(crowd_look(&c, calm, 20 * MS, now) && c.n_hosts == 3 && c.calm);
     }
     for (int i = 0; i < 2; i++)
-        assert_true(crowd_look(&c, one, 20 * MS, now) && c.n_active == 3);
-    assert_true(crowd_look(&c, one, 20 * MS, now) && c.n_active == 2 && !c.calm);
+        assert_true(crowd_look(&c, one, 20 * MS, now) && c.n_hosts == 3 && c.moved == 3);
+    assert_true(crowd_look(&c, one, 20 * MS, now) && c.n_hosts == 2 && !c.calm);
+    assert_int_equal(c.moved, 1); /* becomes worker 2's processor */
     uint64_t rest = c.rest_ns;
-    assert_true(crowd_look(&c, calm, 20 * MS, now + rest - 1) && c.n_active == 2);
+    assert_true(crowd_look(&c, calm, 20 * MS, now + rest - 1) && c.n_hosts == 2 && c.moved == 3);
     now += rest;
-    assert_true(crowd_look(&c, calm, 20 * MS, now) && c.n_active == 3 && !c.calm);
-    assert_true(crowd_look(&c, one, 20 * MS, now) && c.n_active == 2);
+    assert_true(crowd_look(&c, calm, 20 * MS, now) && c.n_hosts == 3 && !c.calm);
+    assert_true(crowd_look(&c, one, 20 * MS, now) && c.n_hosts == 2);
     assert_int_equal(c.rest_ns, 2 * rest);
-    assert_true(crowd_look(&c, two, 20 * MS, now) && c.n_active == 1);
-    for (int i = 0; i < 10; i++) { /* alone, there is nothing to compare with */
-        assert_true(crowd_look(&c, all, 20 * MS, now) && c.n_active == 1);
-    }
+    assert_true(crowd_look(&c, two, 20 * MS, now) && c.n_hosts == 1 && c.moved == 0);
+    for (int i = 0; i < 10;
+         i++) /* what guests lose is their own affair, and others are no better off */
+        assert_true(crowd_look(&c, i % 2 ? all : one, 20 * MS, now) && c.n_hosts == 1 &&
+                    c.moved == 3);
+    rest = c.rest_ns; /* the neighbour came to the last host: places are changed */
+    assert_true(crowd_look(&c, two, 20 * MS, now) && c.n_hosts == 1 && c.moved == 0);
+    assert_int_equal(c.rest_ns, rest);
     now += c.rest_ns;
-    assert_true(crowd_look(&c, calm, 20 * MS, now) && c.n_active == 2);
-    assert_true(crowd_look(&c, calm, 20 * MS, now) && c.n_active == 3 && !c.calm);
-    assert_true(crowd_look(&c, calm, 20 * MS, now) && c.n_active == 3 && c.calm);
-    for (int i = 0; i < 3; i++)
-        assert_true(crowd_look(&c, one, 20 * MS, now) && c.n_active == 3 - (i == 2));
-    assert_int_equal(c.rest_ns, rest); /* all anew */
+    assert_true(crowd_look(&c, calm, 20 * MS, now) && c.n_hosts == 2);
+    assert_true(crowd_look(&c, calm, 20 * MS, now) && c.n_hosts == 3 && !c.calm);
+    assert_true(crowd_look(&c, calm, 20 * MS, now) && c.n_hosts == 3 && c.calm);
+    for (int i = 0; i < 3; i++) /* whoever lost */
+        assert_true(crowd_look(&c, all, 20 * MS, now) && c.n_hosts == 3 - (i == 2));
+    assert_true(c.rest_ns < rest); /* all anew */
 }
 
 static void slices_cover(void **state)
@@ -344,20 +386,13 @@ static void group_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(utf8_round_trip),
-        cmocka_unit_test(utf8_refuses),
-        cmocka_unit_test(utf8_whole_cuts),
-        cmocka_unit_test(str_grows),
-        cmocka_unit_test(error_texts),
-        cmocka_unit_test(log_values),
-        cmocka_unit_test(mem_checks),
-        cmocka_unit_test(workers_meet),
-        cmocka_unit_test(workers_count_barriers),
-        cmocka_unit_test(shares_cover),
-        cmocka_unit_test(shares_alone),
-        cmocka_unit_test(crowd_sits_out),
-        cmocka_unit_test(slices_cover),
-        cmocka_unit_test(group_memory),
+        cmocka_unit_test(utf8_round_trip),   cmocka_unit_test(utf8_refuses),
+        cmocka_unit_test(utf8_whole_cuts),   cmocka_unit_test(str_grows),
+        cmocka_unit_test(error_texts),       cmocka_unit_test(log_values),
+        cmocka_unit_test(mem_checks),        cmocka_unit_test(workers_meet),
+        cmocka_unit_test(shares_are_stolen), cmocka_unit_test(guests_come_and_go),
+        cmocka_unit_test(shares_alone),      cmocka_unit_test(crowd_makes_guests),
+        cmocka_unit_test(slices_cover),      cmocka_unit_test(group_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
