@@ -89,13 +89,15 @@ void matmul_quantise_part(const struct matmul_input *in, const struct planes_par
     planes_quantise(&p, part);
 }
 
+float matmul_least(float value) { return planes_scale(value); }
+
 /* The job's share of fetching the blocks after its own, while n_tiles pass by them. */
 static void look_ahead(const struct int_format *f, const uint8_t *w, uint32_t n_tiles,
                        struct int_product *job)
 {
     uint32_t n_lines = (int_block_bytes(f->bits, f->scales) + 63) / 64;
     job->ahead = w + int_block_at(f->bits, f->scales, job->begin + job->n);
-    job->n_ahead = n_tiles > AHEAD_TILES ? 0 : (n_lines + n_tiles - 1) / n_tiles;
+    job->n_ahead = n_tiles && n_tiles <= AHEAD_TILES ? (n_lines + n_tiles - 1) / n_tiles : 0;
 }
 
 /* The tile that reads blocks of a panel as they are, or NULL. Reading 4 bits pays twice. */
@@ -107,8 +109,8 @@ static int_tile_fn *direct_tile(const struct panel *p, const struct planes *x, u
 }
 
 /* Tiles [begin, end), whose acc starts at 0: some blocks after the other, all tiles. */
-static void run_int(const struct panel *p, const uint8_t *w, const struct planes *x, uint32_t begin,
-                    uint32_t end, float *acc)
+static void run_int(const struct panel *p, const uint8_t *w, const struct planes *x,
+                    const float *least, uint32_t begin, uint32_t end, float *acc)
 {
     enum cpu_level level = cpu_level();
     struct int_decoded decoded;
@@ -116,6 +118,8 @@ static void run_int(const struct panel *p, const uint8_t *w, const struct planes
     int_tile_fn *direct = direct_tile(p, x, planes_tile(x, 1));
     if (direct && x->n_tiles == 1) {
         job.acc = acc;
+        for (uint32_t t = 0; t < x->n_rows && least; t++)
+            job.least[t] = least[t];
         direct(&job);
         return;
     }
@@ -127,8 +131,10 @@ static void run_int(const struct panel *p, const uint8_t *w, const struct planes
         job.acc = acc;
         look_ahead(p->format, w, end - begin, &job);
         for (uint32_t i = begin; i < end; i++) {
-            uint32_t mt = planes_tile(x, i + 1) - planes_tile(x, i);
-            job.x = planes_at(x, i) + b * planes_record(mt, x->n_planes).n_bytes;
+            uint32_t row = planes_tile(x, i), mt = planes_tile(x, i + 1) - row;
+            job.x = planes_at(x, i) + b * planes_record(mt).n_bytes * x->n_planes;
+            for (uint32_t t = 0; t < mt && least; t++)
+                job.least[t] = least[row + t];
             if (direct)
                 direct_tile(p, x, mt)(&job);
             else
@@ -173,8 +179,9 @@ static void store_rows(const float *acc, uint32_t n_rows, uint32_t n_out, const 
 /* Whether rows of X are rounded to BF16 for dot products. */
 static bool in_bf16(const struct matrix *w, const struct matmul_input *in)
 {
-    return w->panel == PANEL_bf16 && in->activations == ACTIVATIONS_INT8 &&
-           cpu_level() == CPU_AVX512BF16;
+    bool coarse =
+        in->activations == ACTIVATIONS_INT8 || (in->activations == ACTIVATIONS_INT16 && in->least);
+    return coarse && w->panel == PANEL_bf16 && cpu_level() == CPU_AVX512BF16;
 }
 
 /* Floats times floats; nothing is rounded but where activations may be. */
@@ -211,7 +218,7 @@ static void run_panel(const struct matrix *w, uint32_t index, const struct matmu
     uint32_t row = planes_tile(x, begin), n = planes_tile(x, end) - row;
     memset(acc, 0, (size_t)n * PANEL_ROWS * sizeof(float));
     if (x->rows)
-        run_int(p, panel, x, begin, end, acc);
+        run_int(p, panel, x, in->least, begin, end, acc);
     else if (p->format)
         run_exact(p, panel, in, row, n, acc);
     else

@@ -49,7 +49,13 @@ struct matmul_input {
     uint32_t n_rows, n_in;
     enum activations activations;
     uint8_t *buffer; /* the quantised planes and scales, or NULL: float matrices only */
+    const float
+        *least; /* [n_rows] or NULL: of int16, which blocks are read as int8 (matmul_least) */
 };
+
+/* A row's `least` where of blocks of 32 values of which none is this large the upper 8 bits are read:
+ * those of int8. A row's outliers are what costs it accuracy, and they share a block with 31 others. */
+float matmul_least(float value);
 
 /* Bytes of buffer for at most n_rows rows of n_in values. */
 size_t matmul_input_bytes(uint32_t n_rows, uint32_t n_in, enum activations activations);
@@ -81,8 +87,8 @@ enum { MATMUL_BLAS_ROWS = 64 }; /* fewer are not worth OpenBLAS's while */
 /* The columns of panels [begin, end) of W (first <= begin < end <= w->n_panels; 32 each), all rows.
  * n_rows 1 .. any. Panels may be computed in any order by anyone: bits do not depend on it. worker:
  * who calls (OpenBLAS has a scratch for each). OpenBLAS is used where matmul_blas(true) was said, W is
- * float and n_rows >= MATMUL_BLAS_ROWS. Where W is BF16, activations are int8 and the level is
- * CPU_AVX512BF16, rows of X are rounded to BF16 instead. */
+ * float and n_rows >= MATMUL_BLAS_ROWS. Where W is BF16, activations are int8 or some blocks are
+ * read as int8, and the level is CPU_AVX512BF16, rows of X are rounded to BF16 instead. */
 void matmul_run_panels(const struct matrix *w, const struct matmul_input *in,
                        const struct matmul_output *out, uint32_t begin, uint32_t end,
                        uint32_t worker);

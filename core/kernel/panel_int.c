@@ -145,12 +145,6 @@ void int_floats(enum cpu_level level, const struct int_format *f, const struct i
     floats_scalar(f, w, n, out);
 }
 
-static int32_t code_of(const uint8_t *x, uint32_t n_planes, uint32_t mt, uint32_t t, uint32_t k)
-{
-    const int8_t *high = (const int8_t *)x + (size_t)t * PLANES_BLOCK + k;
-    return n_planes == 1 ? high[0] : 256 * high[0] + high[(size_t)mt * PLANES_BLOCK];
-}
-
 static float float_at(const uint8_t *p)
 {
     float v;
@@ -158,28 +152,39 @@ static float float_at(const uint8_t *p)
     return v;
 }
 
-/* Block i of the job, row t of its tile. */
-static void multiply_scalar(const struct int_format *f, uint32_t n_planes, uint32_t mt, uint32_t t,
-                            const struct int_product *job, uint32_t i)
+/* Block i of the job, row t of its tile, record x of a plane. */
+static void multiply_scalar(const struct int_format *f, uint32_t mt, uint32_t t,
+                            const struct int_product *job, uint32_t i, const uint8_t *x)
 {
-    const struct planes_record at = planes_record(mt, n_planes);
-    const uint8_t *x = job->x + i * at.n_bytes;
+    const struct planes_record at = planes_record(mt);
+    const int8_t *codes = (const int8_t *)x + (size_t)t * PLANES_BLOCK;
     const uint8_t *w = job->decoded->codes + i * job->decoded->stride;
     const struct int_factors *by = &job->decoded->factors[i];
     const uint32_t n_groups = int_groups(f->scales), run = PLANES_BLOCK / n_groups;
     const float s = float_at(x + at.scale + 4UL * t), s_sum = float_at(x + at.sum + 4UL * t);
     for (uint32_t g = 0; g < n_groups; g++) {
         int32_t sum[PANEL_ROWS] = {0};
-        for (uint32_t k = g * run; k < (g + 1) * run; k++) {
-            int32_t q = code_of(x, n_planes, mt, t, k);
+        for (uint32_t k = g * run; k < (g + 1) * run; k++)
             for (uint32_t o = 0; o < PANEL_ROWS; o++)
-                sum[o] += (w[128 * (k / 4) + 4 * o + k % 4] - (int32_t)job->decoded->zero) * q;
-        }
+                sum[o] +=
+                    (w[128 * (k / 4) + 4 * o + k % 4] - (int32_t)job->decoded->zero) * codes[k];
         for (uint32_t o = 0; o < PANEL_ROWS; o++)
             job->acc[t * PANEL_ROWS + o] += by->scale[g][o] * (float)sum[o] * s;
     }
     for (uint32_t o = 0; o < PANEL_ROWS && int_has_min(f->scales); o++)
         job->acc[t * PANEL_ROWS + o] += by->min[o] * s_sum;
+}
+
+static void tile_scalar(const struct int_format *f, uint32_t n_planes, uint32_t mt,
+                        const struct int_product *job)
+{
+    const struct planes_record at = planes_record(mt);
+    const uint8_t *x = job->x;
+    for (uint32_t i = 0; i < job->n; i++)
+        for (uint32_t plane = 0; plane < n_planes; plane++, x += at.n_bytes)
+            for (uint32_t t = 0; t < mt; t++)
+                if (plane == 0 || !(float_at(x + at.scale + 4UL * t) < job->least[t]))
+                    multiply_scalar(f, mt, t, job, i, x);
 }
 
 #if defined(__x86_64__)
@@ -199,7 +204,7 @@ static const struct int_tiles *tiles_of(const struct int_format *f)
 #endif
 
 void int_multiply(enum cpu_level level, const struct int_format *f, uint32_t n_planes, uint32_t mt,
-                  const struct int_product *job)
+                  struct int_product *job)
 {
 #if defined(__x86_64__)
     if (level != CPU_SCALAR) {
@@ -208,7 +213,5 @@ void int_multiply(enum cpu_level level, const struct int_format *f, uint32_t n_p
     }
 #endif
     (void)level;
-    for (uint32_t i = 0; i < job->n; i++)
-        for (uint32_t t = 0; t < mt; t++)
-            multiply_scalar(f, n_planes, mt, t, job, i);
+    tile_scalar(f, n_planes, mt, job);
 }

@@ -165,17 +165,19 @@ struct int_product {
     float *acc;
     const uint8_t *ahead; /* lines of 64 bytes to prefetch, n_ahead for each block */
     uint32_t n_ahead;
+    float least[PLANES_TILE];       /* two planes: the scale from which a row reads the low one */
+    float low[2 * PLANES_TILE + 4]; /* room for scales and sums of a record */
 };
 
 /* Tiles of one kind of block: [level][planes - 1][rows - 1]; NULL: decode, then multiply. */
-typedef void int_tile_fn(const struct int_product *job);
+typedef void int_tile_fn(struct int_product *job);
 struct int_tiles {
     int_tile_fn *tile[CPU_LEVELS][2][PLANES_TILE];
 };
 
 /* Decoded blocks. */
 void int_multiply(enum cpu_level level, const struct int_format *f, uint32_t n_planes, uint32_t mt,
-                  const struct int_product *job);
+                  struct int_product *job);
 
 /* Floats of n decoded blocks: [n * 32, PANEL_ROWS], for multiplying with float activations. */
 void int_floats(enum cpu_level level, const struct int_format *f, const struct int_decoded *w,

@@ -136,21 +136,29 @@ SIMD_INLINE SIMD_TARGET VF NAME(one)(const uint8_t *p)
     return OP(set1_ps)(v);
 }
 
-/* u[t] += steps [begin, end) of a block with the codes q [mt, 32] of one plane. */
+/* Codes of one or two planes in a row each: q [rows, 32], and where there are more than mt, those of the
+ * next record behind them. */
+SIMD_INLINE size_t NAME(codes_at)(const size_t row, const size_t mt)
+{
+    return row / mt * planes_record(mt).n_bytes + row % mt * PLANES_BLOCK;
+}
+
+/* u[row] += steps [begin, end) of a block with the codes q. */
 #if SIMD_DOTS
 SIMD_INLINE SIMD_TARGET void NAME(dots)(VI u[PLANES_TILE][2], const uint8_t *p, const uint32_t bits,
                                         const int most, const size_t begin, const size_t end,
-                                        const uint8_t *q, const size_t mt, const size_t h0)
+                                        const uint8_t *q, const size_t rows, const size_t mt,
+                                        const size_t h0)
 {
     (void)most;
     SIMD_UNROLL for (size_t j = begin; j < end; j++)
     {
         VI c0 = NAME(step)(p, bits, j, h0), c1 = NAME(step)(p, bits, j, h0 + 1);
-        SIMD_UNROLL for (size_t t = 0; t < mt; t++)
+        SIMD_UNROLL for (size_t r = 0; r < rows; r++)
         {
-            VI v = NAME(four)(q + PLANES_BLOCK * t + 4 * j);
-            u[t][0] = NAME(dot)(u[t][0], c0, v);
-            u[t][1] = NAME(dot)(u[t][1], c1, v);
+            VI v = NAME(four)(q + NAME(codes_at)(r, mt) + 4 * j);
+            u[r][0] = NAME(dot)(u[r][0], c0, v);
+            u[r][1] = NAME(dot)(u[r][1], c1, v);
         }
     }
 }
@@ -162,29 +170,30 @@ SIMD_INLINE SIMD_TARGET void NAME(dots)(VI u[PLANES_TILE][2], const uint8_t *p, 
  * registers than there are. */
 SIMD_INLINE SIMD_TARGET void NAME(dots_wide)(VI u[PLANES_TILE][2], const uint8_t *p,
                                              const size_t begin, const size_t end, const uint8_t *q,
-                                             const size_t mt, const size_t h0)
+                                             const size_t rows, const size_t mt, const size_t h0)
 {
     SIMD_UNROLL for (size_t j = begin; j < end; j++) SIMD_UNROLL for (size_t h = 0; h < 2; h++)
     {
         VI c = NAME(step)(p, 8, j, h0 + h);
         VI even = AND(c, OP(set1_epi16)(255)), odd = OP(srli_epi16)(c, 8);
-        SIMD_UNROLL for (size_t t = 0; t < mt; t++)
+        SIMD_UNROLL for (size_t r = 0; r < rows; r++)
         {
-            VI v = NAME(four)(q + PLANES_BLOCK * t + 4 * j);
+            VI v = NAME(four)(q + NAME(codes_at)(r, mt) + 4 * j);
             VI v_even = OP(srai_epi16)(OP(slli_epi16)(v, 8), 8), v_odd = OP(srai_epi16)(v, 8);
-            u[t][h] = OP(add_epi32)(u[t][h], OP(madd_epi16)(even, v_even));
-            u[t][h] = OP(add_epi32)(u[t][h], OP(madd_epi16)(odd, v_odd));
-            SIMD_KEEP(u[t][h]);
+            u[r][h] = OP(add_epi32)(u[r][h], OP(madd_epi16)(even, v_even));
+            u[r][h] = OP(add_epi32)(u[r][h], OP(madd_epi16)(odd, v_odd));
+            SIMD_KEEP(u[r][h]);
         }
     }
 }
 
 SIMD_INLINE SIMD_TARGET void NAME(dots)(VI u[PLANES_TILE][2], const uint8_t *p, const uint32_t bits,
                                         const int most, const size_t begin, const size_t end,
-                                        const uint8_t *q, const size_t mt, const size_t h0)
+                                        const uint8_t *q, const size_t rows, const size_t mt,
+                                        const size_t h0)
 {
     if (most > 63) {
-        NAME(dots_wide)(u, p, begin, end, q, mt, h0);
+        NAME(dots_wide)(u, p, begin, end, q, rows, mt, h0);
         return;
     }
     VI pairs[PLANES_TILE][2];
@@ -192,21 +201,21 @@ SIMD_INLINE SIMD_TARGET void NAME(dots)(VI u[PLANES_TILE][2], const uint8_t *p, 
     SIMD_UNROLL for (size_t j = begin; j < end; j++)
     {
         VI c0 = NAME(step)(p, bits, j, h0), c1 = NAME(step)(p, bits, j, h0 + 1);
-        SIMD_UNROLL for (size_t t = 0; t < mt; t++)
+        SIMD_UNROLL for (size_t r = 0; r < rows; r++)
         {
-            VI v = NAME(four)(q + PLANES_BLOCK * t + 4 * j);
+            VI v = NAME(four)(q + NAME(codes_at)(r, mt) + 4 * j);
             VI m0 = OP(maddubs_epi16)(c0, v), m1 = OP(maddubs_epi16)(c1, v);
-            pairs[t][0] = (j - begin) % n ? OP(add_epi16)(pairs[t][0], m0) : m0;
-            pairs[t][1] = (j - begin) % n ? OP(add_epi16)(pairs[t][1], m1) : m1;
-            SIMD_KEEP(pairs[t][0]);
-            SIMD_KEEP(pairs[t][1]);
+            pairs[r][0] = (j - begin) % n ? OP(add_epi16)(pairs[r][0], m0) : m0;
+            pairs[r][1] = (j - begin) % n ? OP(add_epi16)(pairs[r][1], m1) : m1;
+            SIMD_KEEP(pairs[r][0]);
+            SIMD_KEEP(pairs[r][1]);
             if ((j - begin) % n != n - 1 && j + 1 != end)
                 continue;
             SIMD_UNROLL for (size_t h = 0; h < 2; h++)
             {
-                VI sums = OP(madd_epi16)(pairs[t][h], OP(set1_epi16)(1));
-                u[t][h] = OP(add_epi32)(u[t][h], sums);
-                SIMD_KEEP(u[t][h]);
+                VI sums = OP(madd_epi16)(pairs[r][h], OP(set1_epi16)(1));
+                u[r][h] = OP(add_epi32)(u[r][h], sums);
+                SIMD_KEEP(u[r][h]);
             }
         }
     }
@@ -214,13 +223,12 @@ SIMD_INLINE SIMD_TARGET void NAME(dots)(VI u[PLANES_TILE][2], const uint8_t *p, 
 #endif
 
 /* The first value of a sum: at, made for a zero point of 128, shifted for the one there is. */
-SIMD_INLINE SIMD_TARGET VI NAME(start)(const uint8_t *at, const size_t n_planes,
-                                       const uint32_t shift)
+SIMD_INLINE SIMD_TARGET VI NAME(start)(const uint8_t *at, const uint32_t shift)
 {
     VI v = NAME(four)(at);
     if (SIMD_DOTS)
         return v;
-    const VI magic = OP(set1_epi32)(n_planes == 1 ? PLANES_MAGIC : 0);
+    const VI magic = OP(set1_epi32)(PLANES_MAGIC);
     v = OP(sra_epi32)(OP(sub_epi32)(v, magic), _mm_cvtsi32_si128((int)shift));
     return OP(add_epi32)(v, magic);
 }
@@ -234,95 +242,95 @@ SIMD_INLINE SIMD_TARGET void NAME(add)(VF *kept, float *to, VF a, VF b)
         OP(store_ps)(to, OP(fmadd_ps)(a, b, OP(load_ps)(to)));
 }
 
-/* A tile: mt rows of X times 2 vectors of rows of W, from vector h0 on; codes up to `most`. One
- * plane: the sum of a block becomes a float by its first value (planes.h). Two planes: first the
- * high one's sum, times 256, then the low one's on top. */
-SIMD_INLINE SIMD_TARGET void NAME(tile)(const struct int_product *job, const uint32_t bits,
-                                        const uint32_t zero, const enum int_scales scales,
-                                        const int most, const size_t n_planes, const size_t mt,
-                                        const size_t h0)
+/* The first mt of 8 floats, and zeros. */
+SIMD_INLINE SIMD_TARGET __m256 NAME(rows)(const void *at, const size_t mt)
+{
+#if SIMD_LANES == 16
+    return _mm256_maskz_loadu_ps((__mmask8)((1U << mt) - 1), at);
+#else
+    const __m256i rows =
+        _mm256_cmpgt_epi32(_mm256_set1_epi32((int)mt), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    return _mm256_maskload_ps(at, rows);
+#endif
+}
+
+/* Whether any of a tile's rows reads the low plane of a block, whose record is x: its scale is not below the
+ * row's of `least`. Then of several rows job->low has what multiplies them, scales [mt] and sums [mt], with
+ * zeros for those that do not. */
+SIMD_INLINE SIMD_TARGET bool NAME(choose)(struct int_product *job, const uint8_t *x,
+                                          const size_t mt, const int has_min)
+{
+    const struct planes_record at = planes_record(mt);
+    const __m256 scale = NAME(rows)(x + at.scale, mt);
+    const __m256 less = _mm256_cmp_ps(scale, NAME(rows)(job->least, mt), _CMP_LT_OQ);
+    const int all = (1 << mt) - 1;
+    if ((_mm256_movemask_ps(less) & all) == all)
+        return false;
+    if (mt > 1)
+        _mm256_storeu_ps(job->low, _mm256_andnot_ps(less, scale));
+    if (mt > 1 && has_min)
+        _mm256_storeu_ps(job->low + mt, _mm256_andnot_ps(less, NAME(rows)(x + at.sum, mt)));
+    return true;
+}
+
+/* A block of W from vector h0 on, and what has its scales where it was decoded. */
+struct NAME(block) {
+    const uint8_t *super, *p;
+    const float *by;
+};
+
+/* What of X multiplies the sums of a plane: scales [mt], then sums [mt]; shared with the compiler's view of
+ * x, so that they are not read before they are needed. */
+#define FACTORS(plane)                                                                             \
+    ((plane) + 1 == planes && chosen ? (const uint8_t *)low : x + (plane)*at.n_bytes + at.scale)
+
+/* A tile's sums f (not kept: acc) += a block of W times one or two planes of one of X, whose first record
+ * is x. low: chosen scales and sums of the last, where `chosen`. Plane after plane, and in each the groups
+ * in order, then what the minimum adds. */
+SIMD_INLINE SIMD_TARGET void NAME(multiply)(struct NAME(block) w, const uint8_t *x,
+                                            const float *low, const int chosen, const size_t planes,
+                                            const uint32_t bits, const uint32_t shift,
+                                            const enum int_scales scales, const int most,
+                                            const size_t mt, const size_t h0, const int kept,
+                                            VF f[PLANES_TILE][2], float *acc)
 {
     const int decoded = int_is_decoded(scales), has_min = int_has_min(scales);
-    const size_t n_groups = int_groups(scales), n_steps = 8 / n_groups;
-    const struct planes_record at = planes_record(mt, n_planes);
-    const uint8_t *x = job->x;
-    /* from vector h0 on: what lies at it has constant offsets from here */
-    const uint8_t *codes = (decoded ? job->decoded->codes : job->w) + WIDTH * h0;
-    const float *by =
-        decoded ? (const float *)(const void *)job->decoded->factors + SIMD_LANES * h0 : NULL;
+    const size_t n_groups = int_groups(scales), n_steps = 8 / n_groups, rows = planes * mt;
     const size_t s_width = int_super_bytes(scales) ? WIDTH / 4 : WIDTH / 2;
-    const size_t stride = decoded ? job->decoded->stride : 0;
-    const uint32_t shift = int_shift(decoded ? job->decoded->zero : zero);
-    const uint8_t *ahead = job->ahead;
-    const uint32_t n_ahead = h0 ? 0 : job->n_ahead;
-    float *acc = job->acc + SIMD_LANES * h0;
-    /* acc stays in registers, unless a second plane or unpacking needs these; 8 lanes have 16 */
-    const int kept =
-        SIMD_DOTS &&
-        (mt < 4 || (SIMD_LANES == 16 && mt == 4 && n_planes == 1) ||
-         (SIMD_LANES == 16 && (mt == 4 || n_planes == 1) && (decoded || bits == 4 || bits == 8)));
-    VF f[PLANES_TILE][2];
-    if (kept)
-        SIMD_UNROLL for (size_t t = 0; t < mt; t++) SIMD_UNROLL for (size_t h = 0; h < 2; h++)
-            f[t][h] = OP(load_ps)(acc + t * PANEL_ROWS + SIMD_LANES * h);
-    for (uint32_t i = 0; i < job->n; i++, x += at.n_bytes) {
-        const uint32_t b = job->begin + i;
-        const uint8_t *p = decoded ? codes : codes + int_block_at(bits, scales, b);
-        const uint8_t *super = codes + int_super_at(bits, scales, b) - WIDTH / 2 * h0;
-        const uint8_t *s = p + int_code_bytes(bits) - (WIDTH - s_width) * h0;
-        if (decoded || n_ahead)
-            for (uint32_t line = 0; line < n_ahead; line++, ahead += 64)
-                __builtin_prefetch(ahead, 0, 2);
-        else if (!h0)
-            SIMD_UNROLL for (uint32_t line = 0; line < int_block_bytes(bits, scales); line += 64)
-                __builtin_prefetch(p + INT_AHEAD + line);
+    const size_t s_at = int_code_bytes(bits) - (WIDTH - s_width) * h0;
+    const struct planes_record at = planes_record(mt);
+    VI u[2][PLANES_TILE][2];
+    SIMD_UNROLL for (size_t plane = 0; plane < planes; plane++)
+    {
         SIMD_UNROLL for (size_t g = 0; g < n_groups; g++)
         {
-            VI u[PLANES_TILE][2];
+            const uint8_t *start = x + (n_groups == 2 ? at.halves + g * 4 * mt : at.start);
             if (!kept)
                 SIMD_FORGET(acc);
-            const size_t start = n_groups == 2 ? at.halves + g * 4 * mt : at.start;
-            if (n_planes == 2 || has_min)
-                SIMD_UNROLL for (size_t t = 0; t < mt; t++) u[t][0] = u[t][1] =
-                    OP(set1_epi32)(n_planes == 1 ? PLANES_MAGIC : 0);
-            else
-                SIMD_UNROLL for (size_t t = 0; t < mt; t++) u[t][0] = u[t][1] =
-                    NAME(start)(x + start + 4 * t, n_planes, shift);
-            NAME(dots)(u, p, bits, most, g * n_steps, (g + 1) * n_steps, x, mt, 0);
-            if (n_planes == 2) {
-                SIMD_AFTER(p, u[mt - 1][1]);
-                SIMD_AFTER(x, u[mt - 1][1]);
-                SIMD_UNROLL for (size_t t = 0; t < mt; t++)
-                {
-                    u[t][0] = OP(slli_epi32)(u[t][0], 8);
-                    u[t][1] = OP(slli_epi32)(u[t][1], 8);
-                    if (!has_min) {
-                        VI z = NAME(start)(x + start + 4 * t, n_planes, shift);
-                        u[t][0] = OP(add_epi32)(u[t][0], z);
-                        u[t][1] = OP(add_epi32)(u[t][1], z);
-                    }
-                }
-                NAME(dots)
-                (u, p, bits, most, g * n_steps, (g + 1) * n_steps, x + PLANES_BLOCK * mt, mt, 0);
+            if (plane == 0) {
+                SIMD_UNROLL for (size_t r = 0; r < rows; r++) u[g][r][0] = u[g][r][1] =
+                    has_min ? OP(set1_epi32)(PLANES_MAGIC)
+                            : NAME(start)(start + r / mt * at.n_bytes + 4 * (r % mt), shift);
+                NAME(dots)(u[g], w.p, bits, most, g * n_steps, (g + 1) * n_steps, x, rows, mt, 0);
             }
             SIMD_UNROLL for (size_t h = 0; h < 2; h++)
             {
-                if (SIMD_DOTS)
-                    SIMD_AFTER(x, u[mt - 1][h]);
-                VF scale = decoded ? OP(load_ps)(by + INT_FACTOR(scale[g]) + SIMD_LANES * h)
-                                   : NAME(scale)(super, s, bits, scales, g, h);
-                VF base = n_planes == 2 ? scale
-                          : decoded     ? OP(load_ps)(by + INT_FACTOR(base[g]) + SIMD_LANES * h)
-                                        : NAME(base)(scale);
+                if (SIMD_DOTS) {
+                    SIMD_AFTER(x, u[g][rows - 1][h]);
+                    if (chosen)
+                        SIMD_AFTER(low, u[g][rows - 1][h]);
+                }
+                VF scale = decoded ? OP(load_ps)(w.by + INT_FACTOR(scale[g]) + SIMD_LANES * h)
+                                   : NAME(scale)(w.super, w.p + s_at, bits, scales, g, h);
+                VF base = decoded ? OP(load_ps)(w.by + INT_FACTOR(base[g]) + SIMD_LANES * h)
+                                  : NAME(base)(scale);
                 SIMD_UNROLL for (size_t t = 0; t < mt; t++)
                 {
-                    VF v = n_planes == 1 ? OP(fmadd_ps)(AS_FLOAT(u[t][h]), scale, base)
-                                         : OP(mul_ps)(OP(cvtepi32_ps)(u[t][h]), scale);
-                    VF d = NAME(one)(x + at.scale + 4 * t);
+                    VF v = OP(fmadd_ps)(AS_FLOAT(u[g][plane * mt + t][h]), scale, base);
                     float *to = acc + t * PANEL_ROWS + SIMD_LANES * h;
-                    NAME(add)(kept ? &f[t][h] : NULL, to, v, d);
-                    if (g + 1 < n_groups && h && t + 1 == mt) {
-                        SIMD_AFTER(p, v);
+                    NAME(add)(kept ? &f[t][h] : NULL, to, v, NAME(one)(FACTORS(plane) + 4 * t));
+                    if (planes == 1 && h && t + 1 == mt && g + 1 < n_groups) {
+                        SIMD_AFTER(w.p, v);
                         SIMD_AFTER(x, v);
                     }
                 }
@@ -331,18 +339,73 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(const struct int_product *job, const uin
         if (has_min)
             SIMD_UNROLL for (size_t h = 0; h < 2; h++)
             {
-                VF m = decoded ? OP(load_ps)(by + INT_FACTOR(min) + SIMD_LANES * h)
-                               : NAME(min)(super, s, scales, h);
+                VF m = decoded ? OP(load_ps)(w.by + INT_FACTOR(min) + SIMD_LANES * h)
+                               : NAME(min)(w.super, w.p + s_at, scales, h);
                 SIMD_UNROLL for (size_t t = 0; t < mt; t++)
                 {
-                    VF d = NAME(one)(x + at.sum + 4 * t);
                     float *to = acc + t * PANEL_ROWS + SIMD_LANES * h;
-                    NAME(add)(kept ? &f[t][h] : NULL, to, m, d);
+                    NAME(add)
+                    (kept ? &f[t][h] : NULL, to, m, NAME(one)(FACTORS(plane) + 4 * (mt + t)));
                 }
             }
+    }
+}
+#undef FACTORS
+
+/* A tile: mt rows of X times 2 vectors of rows of W, from vector h0 on; codes up to `most`. The sum of
+ * a block becomes a float by its first value (planes.h). Of two planes few rows take both at once,
+ * more one after the other; most blocks do not need the second. */
+SIMD_INLINE SIMD_TARGET void NAME(tile)(struct int_product *job, const uint32_t bits,
+                                        const uint32_t zero, const enum int_scales scales,
+                                        const int most, const size_t n_planes, const size_t mt,
+                                        const size_t h0)
+{
+    const int decoded = int_is_decoded(scales), has_min = int_has_min(scales);
+    const int at_once = mt <= (SIMD_LANES == 8 ? 1 : int_groups(scales) == 1 ? 3 : 2);
+    const struct planes_record at = planes_record(mt);
+    const uint8_t *x = job->x;
+    /* from vector h0 on: what lies at it has constant offsets from here */
+    const uint8_t *codes = (decoded ? job->decoded->codes : job->w) + WIDTH * h0;
+    const float *by =
+        decoded ? (const float *)(const void *)job->decoded->factors + SIMD_LANES * h0 : NULL;
+    const size_t stride = decoded ? job->decoded->stride : 0;
+    const uint32_t shift = int_shift(decoded ? job->decoded->zero : zero);
+    const uint8_t *ahead = job->ahead;
+    const uint32_t n_ahead = h0 ? 0 : job->n_ahead;
+    float *acc = job->acc + SIMD_LANES * h0;
+    /* acc stays in registers, unless unpacking needs these; 8 lanes have 16 */
+    const int kept =
+        SIMD_DOTS && (mt < 4 || (SIMD_LANES == 16 && (mt == 4 || decoded || bits == 8 ||
+                                                      (bits == 4 && n_planes == 1))));
+    struct NAME(block) w = {.by = by};
+    VF f[PLANES_TILE][2];
+    if (kept)
+        SIMD_UNROLL for (size_t t = 0; t < mt; t++) SIMD_UNROLL for (size_t h = 0; h < 2; h++)
+            f[t][h] = OP(load_ps)(acc + t * PANEL_ROWS + SIMD_LANES * h);
+    for (uint32_t i = 0; i < job->n; i++, x += at.n_bytes * n_planes) {
+        const uint32_t b = job->begin + i;
+        w.p = decoded ? codes : codes + int_block_at(bits, scales, b);
+        w.super = codes + int_super_at(bits, scales, b) - WIDTH / 2 * h0;
+        if (decoded || n_ahead)
+            for (uint32_t line = 0; line < n_ahead; line++, ahead += 64)
+                __builtin_prefetch(ahead, 0, 2);
+        else if (!h0)
+            SIMD_UNROLL for (uint32_t line = 0; line < int_block_bytes(bits, scales); line += 64)
+                __builtin_prefetch(w.p + INT_AHEAD + line);
+        const float *low = job->low;
+        if (n_planes == 2 && at_once && NAME(choose)(job, x + at.n_bytes, mt, has_min)) {
+            NAME(multiply)(w, x, low, mt > 1, 2, bits, shift, scales, most, mt, h0, kept, f, acc);
+        } else {
+            NAME(multiply)(w, x, low, 0, 1, bits, shift, scales, most, mt, h0, kept, f, acc);
+            if (n_planes == 2 && !at_once && NAME(choose)(job, x + at.n_bytes, mt, has_min)) {
+                const uint8_t *next = x + at.n_bytes;
+                SIMD_FORGET(w.p);
+                NAME(multiply)(w, next, low, 1, 1, bits, shift, scales, most, mt, h0, kept, f, acc);
+            }
+        }
         if (decoded) {
             codes += stride;
-            by += sizeof(struct int_factors) / sizeof(*by);
+            w.by += sizeof(struct int_factors) / sizeof(*by);
         }
     }
     if (kept)

@@ -77,7 +77,7 @@ SIMD_INLINE TARGET_AVX2VNNI __m256i dot_avx2vnni(__m256i sum, __m256i c, __m256i
 
 /* <name>_<level>_<planes>_<rows> */
 #define INT_TILE(target, name, level, bits, zero, scales, most, planes, mt)                        \
-    target static void name##_##level##_##planes##_##mt(const struct int_product *job)             \
+    target static void name##_##level##_##planes##_##mt(struct int_product *job)                   \
     {                                                                                              \
         for (size_t h0 = 0; h0 < PANEL_ROWS / CPU_LANES_##level; h0 += 2)                          \
             tile_##level(job, bits, zero, scales, most, planes, mt, h0);                           \

@@ -17,9 +17,11 @@ struct planes planes_layout(uint32_t n_rows, uint32_t n_in, uint32_t n_planes, u
     struct planes p = {.rows = rows, .n_rows = n_rows, .n_planes = n_planes};
     p.n_tiles = n_rows / PLANES_TILE + (n_rows % PLANES_TILE != 0);
     p.n_blocks = n_in / PLANES_BLOCK + (n_in % PLANES_BLOCK != 0);
-    p.row_bytes = planes_record(1, n_planes).n_bytes * p.n_blocks;
+    p.row_bytes = planes_record(1).n_bytes * n_planes * p.n_blocks;
     return p;
 }
+
+float planes_scale(float value) { return value / STEPS_16; }
 
 /* The greatest |x| as bits: these are ordered as the values are, and NaN is above all. */
 static uint32_t greatest(const float *x)
@@ -44,26 +46,25 @@ static inline int32_t rounded(float v)
     return bits - 0x4b400000;
 }
 
-/* The codes of one block, and their sums over 16. */
-static void codes_of(const float *x, float inverse, const int n_planes, int8_t *high, int8_t *low,
-                     int32_t sum[2])
+/* The codes of one block, and of each plane their sums over 16. */
+static void codes_of(const float *x, float inverse, const int n_planes, int8_t *const codes[2],
+                     int32_t sum[2][2])
 {
-    int32_t q[PLANES_BLOCK], h[PLANES_BLOCK], l[PLANES_BLOCK];
+    int32_t q[2][PLANES_BLOCK];
     for (int i = 0; i < PLANES_BLOCK; i++)
-        q[i] = rounded(x[i] * inverse);
-    for (int i = 0; i < PLANES_BLOCK; i++) { /* 256 high + low, low in [-128, 127] */
-        h[i] = n_planes == 1 ? q[i] : (q[i] + 128) >> 8;
-        l[i] = q[i] - 256 * h[i];
+        q[0][i] = q[1][i] = rounded(x[i] * inverse);
+    for (int i = 0; i < PLANES_BLOCK && n_planes == 2;
+         i++) { /* 256 high + low, low in [-128, 127] */
+        q[0][i] = (q[0][i] + 128) >> 8;
+        q[1][i] -= 256 * q[0][i];
     }
-    sum[0] = sum[1] = 0;
-    for (int i = 0; i < 16; i++) {
-        sum[0] += q[i];
-        sum[1] += q[i + 16];
+    for (int plane = 0; plane < n_planes; plane++) {
+        sum[plane][0] = sum[plane][1] = 0;
+        for (int i = 0; i < PLANES_BLOCK; i++) {
+            sum[plane][i / 16] += q[plane][i];
+            codes[plane][i] = (int8_t)q[plane][i];
+        }
     }
-    for (int i = 0; i < PLANES_BLOCK; i++)
-        high[i] = (int8_t)h[i];
-    for (int i = 0; i < PLANES_BLOCK && n_planes == 2; i++)
-        low[i] = (int8_t)l[i];
 }
 
 /* Scale and 1 / scale of a block; x of a block that is not finite counts as zeros. */
@@ -87,26 +88,34 @@ static inline struct block_scale scale_of(uint32_t most, float steps, const floa
 
 /* Where one row of a block is written. */
 struct place {
-    uint8_t *record; /* of its tile */
+    uint8_t *record; /* of its tile, of the first plane */
     size_t mt, t;    /* rows in the tile, this row */
-    int8_t *high, *low;
+    int8_t *codes[2];
 };
+
+/* What a plane's scale is multiplied by: x = s (256 high + low). */
+static inline float plane_unit(const int n_planes, const int plane)
+{
+    return n_planes == 2 && plane == 0 ? 256 : 1;
+}
 
 /* What stands beside the codes. */
 static inline void put_sums(const struct place *to, float scale, const int n_planes,
-                            const int32_t sum[2])
+                            int32_t sum[2][2])
 {
-    struct planes_record r = planes_record(to->mt, (size_t)n_planes);
-    const int32_t magic = n_planes == 1 ? PLANES_MAGIC : 0;
-    const int32_t start = magic - 128 * (sum[0] + sum[1]);
-    const int32_t halves[2] = {magic - 128 * sum[0], magic - 128 * sum[1]};
-    const float product = scale * (float)(sum[0] + sum[1]);
+    const struct planes_record r = planes_record(to->mt);
     uint8_t *at = to->record + to->t * 4;
-    memcpy(at + r.scale, &scale, sizeof(scale));
-    memcpy(at + r.sum, &product, sizeof(product));
-    memcpy(at + r.start, &start, sizeof(start));
-    memcpy(at + r.halves, &halves[0], sizeof(start));
-    memcpy(at + r.halves + 4 * to->mt, &halves[1], sizeof(start));
+    for (int plane = 0; plane < n_planes; plane++, at += r.n_bytes) {
+        const int32_t *half = sum[plane], both = half[0] + half[1];
+        const float unit = plane_unit(n_planes, plane) * scale, product = unit * (float)both;
+        const int32_t start = PLANES_MAGIC - 128 * both;
+        const int32_t halves[2] = {PLANES_MAGIC - 128 * half[0], PLANES_MAGIC - 128 * half[1]};
+        memcpy(at + r.scale, &unit, sizeof(unit));
+        memcpy(at + r.sum, &product, sizeof(product));
+        memcpy(at + r.start, &start, sizeof(start));
+        memcpy(at + r.halves, &halves[0], sizeof(start));
+        memcpy(at + r.halves + 4 * to->mt, &halves[1], sizeof(start));
+    }
 }
 
 /* n_blocks of n_rows of x, all of one tile, whose first is row t of mt. */
@@ -124,18 +133,18 @@ struct piece {
         struct place to = {.record = (piece)->record, .mt = (piece)->mt, .t = (piece)->t + r};     \
         const float *x = (piece)->x + r * (piece)->stride;                                         \
         for (uint32_t i = 0; i < (piece)->n_blocks; i++, x += PLANES_BLOCK) {                      \
-            to.high = (int8_t *)to.record + PLANES_BLOCK * to.t;                                   \
-            to.low = to.high + PLANES_BLOCK * to.mt;                                               \
+            to.codes[0] = (int8_t *)to.record + PLANES_BLOCK * to.t;                               \
+            to.codes[1] = to.codes[0] + planes_record(to.mt).n_bytes;                              \
             block(&to, n_planes, x);                                                               \
-            to.record += planes_record(to.mt, n_planes).n_bytes;                                   \
+            to.record += planes_record(to.mt).n_bytes * (n_planes);                                \
         }                                                                                          \
     }
 
 static inline void block_scalar(const struct place *to, const int n_planes, const float *x)
 {
-    int32_t sum[2];
+    int32_t sum[2][2];
     struct block_scale s = scale_of(greatest(x), n_planes == 1 ? STEPS_8 : STEPS_16, &x);
-    codes_of(x, s.inverse, n_planes, to->high, to->low, sum);
+    codes_of(x, s.inverse, n_planes, to->codes, sum);
     put_sums(to, s.scale, n_planes, sum);
 }
 
@@ -182,7 +191,7 @@ SIMD_INLINE TARGET_AVX2 void sums_of(const __m256i q[4], int32_t sum[2])
 
 SIMD_INLINE TARGET_AVX2 void block_avx2(const struct place *to, const int n_planes, const float *x)
 {
-    int32_t sum[2];
+    int32_t sum[2][2];
     struct block_scale s = scale_of(greatest_avx2(x), n_planes == 1 ? STEPS_8 : STEPS_16, &x);
     const __m256 inverse = _mm256_set1_ps(s.inverse), magic = _mm256_set1_ps(0x1.8p23F);
     __m256i q[4], h[4];
@@ -191,14 +200,13 @@ SIMD_INLINE TARGET_AVX2 void block_avx2(const struct place *to, const int n_plan
         q[i] = _mm256_sub_epi32(_mm256_castps_si256(v), _mm256_castps_si256(magic));
         h[i] = _mm256_srai_epi32(_mm256_add_epi32(q[i], _mm256_set1_epi32(128)), 8);
     }
-    sums_of(q, sum);
-    if (n_planes == 1) {
-        put_bytes(q, to->high);
-    } else {
-        put_bytes(h, to->high);
-        for (int i = 0; i < 4; i++)
-            q[i] = _mm256_sub_epi32(q[i], _mm256_slli_epi32(h[i], 8));
-        put_bytes(q, to->low);
+    for (int i = 0; i < 4 && n_planes == 2; i++)
+        q[i] = _mm256_sub_epi32(q[i], _mm256_slli_epi32(h[i], 8));
+    put_bytes(n_planes == 2 ? h : q, to->codes[0]);
+    sums_of(n_planes == 2 ? h : q, sum[0]);
+    if (n_planes == 2) {
+        put_bytes(q, to->codes[1]);
+        sums_of(q, sum[1]);
     }
     put_sums(to, s.scale, n_planes, sum);
 }
@@ -256,9 +264,9 @@ SIMD_INLINE TARGET_AVX512 __m512i codes_avx512(const float *x, float inverse, co
                                      _mm512_shuffle_epi8(_mm512_castps_si512(hi), bytes));
 }
 
-/* halves[i]: of each row the sum of the codes of the first and of the last 16 values. */
+/* halves[plane][i]: of each row the sum of the codes of the first and of the last 16 values. */
 SIMD_INLINE TARGET_AVX512 void halves_avx512(const __m512i codes[LANES], const int n_planes,
-                                             __m256i halves[2])
+                                             __m256i halves[2][2])
 {
     __m512i sum[LANES], pair[4], four[2];
     SIMD_UNROLL for (size_t t = 0; t < LANES; t++) sum[t] =
@@ -268,18 +276,17 @@ SIMD_INLINE TARGET_AVX512 void halves_avx512(const __m512i codes[LANES], const i
                          _mm512_unpackhi_epi64(sum[2 * i], sum[2 * i + 1]));
     SIMD_UNROLL for (size_t i = 0; i < 2; i++) four[i] = _mm512_castps_si512(_mm512_shuffle_ps(
         _mm512_castsi512_ps(pair[2 * i]), _mm512_castsi512_ps(pair[2 * i + 1]), 0x88));
-    __m256i both[2]; /* rows 0 to 3 and 4 to 7: first halves, last halves */
-    SIMD_UNROLL for (size_t i = 0; i < 2; i++)
+    /* four: rows 0 to 3 and 4 to 7, first halves, last halves; lower: of the low or only plane */
+    SIMD_UNROLL for (int plane = 0; plane < n_planes; plane++)
     {
-        both[i] = _mm512_castsi512_si256(four[i]);
-        if (n_planes == 2)
-            both[i] = _mm256_add_epi32(both[i],
-                                       _mm256_slli_epi32(_mm512_extracti64x4_epi64(four[i], 1), 8));
-        both[i] =
-            _mm256_sub_epi32(both[i], _mm256_set1_epi32(16 * (n_planes == 1 ? 0x80 : 0x8080)));
+        __m256i both[2];
+        SIMD_UNROLL for (size_t i = 0; i < 2; i++) both[i] =
+            _mm256_sub_epi32(plane + 1 == n_planes ? _mm512_castsi512_si256(four[i])
+                                                   : _mm512_extracti64x4_epi64(four[i], 1),
+                             _mm256_set1_epi32(16 * 0x80));
+        halves[plane][0] = _mm256_permute2x128_si256(both[0], both[1], 0x20);
+        halves[plane][1] = _mm256_permute2x128_si256(both[0], both[1], 0x31);
     }
-    halves[0] = _mm256_permute2x128_si256(both[0], both[1], 0x20);
-    halves[1] = _mm256_permute2x128_si256(both[0], both[1], 0x31);
 }
 
 SIMD_INLINE TARGET_AVX512 void put_lanes(uint8_t *to, __m256i v, const size_t n)
@@ -291,24 +298,30 @@ SIMD_INLINE TARGET_AVX512 void put_lanes(uint8_t *to, __m256i v, const size_t n)
 
 /* What stands beside the codes, from row t on. */
 SIMD_INLINE TARGET_AVX512 void put_sums_avx512(uint8_t *record, size_t mt, size_t t, __m256 scale,
-                                               const __m256i halves[2], const int n_planes,
+                                               const __m256i halves[2][2], const int n_planes,
                                                const size_t n)
 {
-    const struct planes_record r = planes_record(mt, (size_t)n_planes);
-    const __m256i magic = _mm256_set1_epi32(n_planes == 1 ? PLANES_MAGIC : 0);
-    const __m256i sum = _mm256_add_epi32(halves[0], halves[1]);
+    const struct planes_record r = planes_record(mt);
+    const __m256i magic = _mm256_set1_epi32(PLANES_MAGIC);
     uint8_t *at = record + t * 4;
-    put_lanes(at + r.scale, _mm256_castps_si256(scale), n);
-    put_lanes(at + r.sum, _mm256_castps_si256(_mm256_mul_ps(scale, _mm256_cvtepi32_ps(sum))), n);
-    put_lanes(at + r.start, _mm256_sub_epi32(magic, _mm256_slli_epi32(sum, 7)), n);
-    put_lanes(at + r.halves, _mm256_sub_epi32(magic, _mm256_slli_epi32(halves[0], 7)), n);
-    put_lanes(at + r.halves + 4 * mt, _mm256_sub_epi32(magic, _mm256_slli_epi32(halves[1], 7)), n);
+    SIMD_UNROLL for (int plane = 0; plane < n_planes; plane++, at += r.n_bytes)
+    {
+        const __m256 unit = _mm256_mul_ps(scale, _mm256_set1_ps(plane_unit(n_planes, plane)));
+        const __m256i *half = halves[plane], sum = _mm256_add_epi32(half[0], half[1]);
+        const __m256 product = _mm256_mul_ps(unit, _mm256_cvtepi32_ps(sum));
+        put_lanes(at + r.scale, _mm256_castps_si256(unit), n);
+        put_lanes(at + r.sum, _mm256_castps_si256(product), n);
+        put_lanes(at + r.start, _mm256_sub_epi32(magic, _mm256_slli_epi32(sum, 7)), n);
+        put_lanes(at + r.halves, _mm256_sub_epi32(magic, _mm256_slli_epi32(half[0], 7)), n);
+        put_lanes(at + r.halves + 4 * mt, _mm256_sub_epi32(magic, _mm256_slli_epi32(half[1], 7)),
+                  n);
+    }
 }
 
 SIMD_INLINE TARGET_AVX512 void block_avx512(const struct piece *piece, uint8_t *record,
                                             const float *x, const int n_planes, const size_t n)
 {
-    const size_t mt = piece->mt, t0 = piece->t;
+    const size_t mt = piece->mt, t0 = piece->t, next = planes_record(mt).n_bytes;
     const __m256i most = greatest_avx512(x, piece->stride, n);
     const __m256 top = _mm256_castsi256_ps(most);
     if (_mm256_cmpge_epi32_mask(most, _mm256_set1_epi32(0x7f800000))) { /* not finite: seldom */
@@ -332,14 +345,15 @@ SIMD_INLINE TARGET_AVX512 void block_avx512(const struct piece *piece, uint8_t *
         codes[t] = codes_avx512(x + t * piece->stride, inverse[t], n_planes);
         __m512i c = _mm512_xor_si512(codes[t], _mm512_set1_epi8((char)0x80));
         uint8_t *high = record + PLANES_BLOCK * (t0 + t);
-        uint8_t *low = n_planes == 1 ? high : high + PLANES_BLOCK * mt;
+        uint8_t *low = n_planes == 1 ? high : high + next;
         _mm256_storeu_si256((__m256i *)(void *)low, _mm512_castsi512_si256(c));
         if (n_planes == 2)
             _mm256_storeu_si256((__m256i *)(void *)high, _mm512_extracti64x4_epi64(c, 1));
     }
-    __m256i halves[2];
+    __m256i halves[2][2];
     halves_avx512(codes, n_planes, halves);
-    put_sums_avx512(record, mt, t0, _mm256_maskz_div_ps(large, top, steps), halves, n_planes, n);
+    const __m256 scale = _mm256_maskz_div_ps(large, top, steps);
+    put_sums_avx512(record, mt, t0, scale, halves, n_planes, n);
 }
 
 #define ROWS_AVX512(n_planes, n)                                                                   \
@@ -350,7 +364,7 @@ SIMD_INLINE TARGET_AVX512 void block_avx512(const struct piece *piece, uint8_t *
 #define PIECE_AVX512(n_planes)                                                                     \
     TARGET_AVX512 static void piece_avx512_##n_planes(const struct piece *piece)                   \
     {                                                                                              \
-        const size_t n_bytes = planes_record(piece->mt, n_planes).n_bytes;                         \
+        const size_t n_bytes = planes_record(piece->mt).n_bytes * (n_planes);                      \
         uint8_t *record = piece->record;                                                           \
         switch (piece->n_rows) {                                                                   \
             ROWS_AVX512(n_planes, 1)                                                               \
@@ -389,7 +403,7 @@ static void quantise_rest(int n_planes, const struct piece *whole, uint32_t n)
     for (uint32_t r = 0; r < piece.n_rows; r++)
         memcpy(x[r], piece.x + r * piece.stride + (size_t)piece.n_blocks * PLANES_BLOCK,
                n * sizeof(**x));
-    piece.record += piece.n_blocks * planes_record(piece.mt, (size_t)n_planes).n_bytes;
+    piece.record += piece.n_blocks * planes_record(piece.mt).n_bytes * (size_t)n_planes;
     piece.x = x[0];
     piece.stride = PLANES_BLOCK;
     piece.n_blocks = 1;
@@ -410,7 +424,7 @@ void planes_quantise(const struct planes *p, const struct planes_part *part)
                               .n_rows = (next < end ? next : end) - r,
                               .n_blocks = part->n / PLANES_BLOCK};
         piece.record = planes_at(p, tile) +
-                       part->k / PLANES_BLOCK * planes_record(piece.mt, p->n_planes).n_bytes;
+                       part->k / PLANES_BLOCK * planes_record(piece.mt).n_bytes * p->n_planes;
         quantise((int)p->n_planes, &piece);
         if (rest)
             quantise_rest((int)p->n_planes, &piece, rest);

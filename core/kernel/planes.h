@@ -2,15 +2,19 @@
  * per 32 values of k: x = s q, q = high or 256 high + low.
  *
  * Rows are multiplied in tiles of up to PLANES_TILE rows, spread evenly, and lie in the order in
- * which a tile reads them: for each tile, for each block of 32 values, one record of mt rows,
+ * which a tile reads them: for each tile, for each block of 32 values, for each plane, the high one
+ * first, one record of mt rows,
  *
- *   high [mt, 32] int8, low [mt, 32] (two planes), then s [mt], the float s * sum(q) [mt], and as
- *   integers the start [mt] of sums with a zero point of 128, -128 * sum(q), over 32 and, [2, mt],
- *   over 16 values: sum (w - z) q = -z sum q + sum w q; smaller powers of two shift it.
+ *   codes [mt, 32] int8, then their scale [mt], s or of the high of two planes 256 s, the float
+ *   scale * sum(codes) [mt], and as integers the start [mt] of sums with a zero point of 128,
+ *   -128 * sum(codes), over 32 and, [2, mt], over 16 values: sum (w - z) q = -z sum q + sum w q;
+ *   smaller powers of two shift it.
  *
- * The starts of one plane are larger by PLANES_MAGIC, the bits of the float 1.5 * 2^23: added to
- * an integer below 2^22 it makes the bits of the float 1.5 * 2^23 + that integer, so that a product
- * with a scale, less the same product of 1.5 * 2^23, needs no conversion and is as exact.
+ * So planes are multiplied one after the other, alike, and the product is the sum of both.
+ *
+ * The starts are larger by PLANES_MAGIC, the bits of the float 1.5 * 2^23: added to an integer below
+ * 2^22 it makes the bits of the float 1.5 * 2^23 + that integer, so that a product with a scale, less
+ * the same product of 1.5 * 2^23, needs no conversion and is as exact.
  *
  * What is stored of a row depends on the row alone. ANY_THREAD: pure functions of pointers. */
 #pragma once
@@ -32,15 +36,15 @@ struct planes {
 /* Offsets in a record of mt rows. */
 struct planes_record {
     size_t scale;  /* float [mt] */
-    size_t sum;    /* float [mt]: s * sum(q) */
+    size_t sum;    /* float [mt]: scale * sum(codes) */
     size_t start;  /* int32 [mt] */
     size_t halves; /* int32 [2, mt] */
     size_t n_bytes;
 };
 
-static inline struct planes_record planes_record(size_t mt, size_t n_planes)
+static inline struct planes_record planes_record(size_t mt)
 {
-    struct planes_record r = {.scale = n_planes * PLANES_BLOCK * mt};
+    struct planes_record r = {.scale = PLANES_BLOCK * mt};
     r.sum = r.scale + 4 * mt;
     r.start = r.sum + 4 * mt;
     r.halves = r.start + 4 * mt;
@@ -62,6 +66,9 @@ struct planes_part {
 };
 /* Quantises them into their places. A block with a value that is not finite has the scale NaN. */
 void planes_quantise(const struct planes *p, const struct planes_part *part);
+
+/* The scale of a block in two planes whose largest value is this. */
+float planes_scale(float value);
 
 /* Tile i has rows [planes_tile(p, i), planes_tile(p, i + 1)); its records are at planes_at. */
 static inline uint32_t planes_tile(const struct planes *p, uint32_t i)

@@ -272,7 +272,7 @@ static void finish_rows(const struct step *s, const struct unit *u, uint32_t lay
 {
     const struct plan *p = &s->m->plan;
     const struct stack *out = &s->m->w.layers[layer].out;
-    struct matmul_input in = feed_input(s, out, &s->a->ctx, rows_after(s, layer), 0);
+    struct matmul_input in = feed_input(s, out, &s->a->ctx, rows_after(s, layer));
     for (uint32_t r = u->row; r < u->row + u->n_rows; r++) {
         int32_t slot = slot_of(s, layer, r);
         if (slot < 0)

@@ -50,7 +50,7 @@ void block_join(const struct step *s, const struct ending *e, uint32_t layer)
     const struct matrix *w = &e->w->w[0];
     uint32_t begin, end, n_rows = rows_after(s, layer);
     bool late = norm_is_late(s->m), first = e->in == &s->a->ctx;
-    struct matmul_input in = feed_input(s, e->w, e->in, n_rows, 0);
+    struct matmul_input in = feed_input(s, e->w, e->in, n_rows);
     struct matmul_output out = {.y = late ? s->a->x : s->a->y,
                                 .stride = s->m->h.dim,
                                 .bias = e->w->bias,

@@ -36,10 +36,9 @@ static void *take(uint8_t *base, size_t *used, size_t n, size_t size)
 static void layout_feed(const struct model *m, struct feed *f, uint32_t n_in, bool fine,
                         uint8_t *base, size_t *used)
 {
-    enum activations more = m->room == ACTIVATIONS_FLOAT ? ACTIVATIONS_FLOAT : ACTIVATIONS_INT16;
+    enum activations a = fine && m->room == ACTIVATIONS_INT8 ? ACTIVATIONS_INT16 : m->room;
     f->x = take(base, used, (size_t)m->max_rows * n_in, sizeof(float));
-    f->planes = take(base, used, matmul_input_bytes(m->max_rows, n_in, m->room), 1);
-    f->fine = fine ? take(base, used, matmul_input_bytes(m->max_rows, n_in, more), 1) : NULL;
+    f->planes = take(base, used, matmul_input_bytes(m->max_rows, n_in, a), 1);
 }
 
 static void layout_act(const struct model *m, struct act *a, uint8_t *base, size_t *used)
@@ -61,6 +60,7 @@ static void layout_scratch(const struct model *m, struct scratch *c, uint8_t *ba
     size_t n = (size_t)unit_rows(&m->h) * (m->h.n_heads / m->h.n_kv_heads), dim = m->h.head_dim;
     c->tile = take(base, used, (size_t)2 * m->max_rows * TILE_PANELS * PANEL_ROWS, sizeof(float));
     c->scale = take(base, used, m->max_rows, sizeof(float));
+    c->least = take(base, used, m->max_rows, sizeof(float));
     c->row = take(base, used, m->h.dim, sizeof(float));
     c->q = take(base, used, n * dim, sizeof(float));
     c->o = take(base, used, n * dim, sizeof(float));
@@ -234,33 +234,22 @@ uint32_t stack_panels(const struct stack *w)
     return n;
 }
 
-uint32_t stack_fine(const struct step *s, const struct stack *w)
+/* What a stack reads of its input. */
+static enum activations stack_activations(const struct step *s, const struct stack *w)
 {
-    return stack_panels(w) - (s->m->activations == ACTIVATIONS_INT8 ? w->n_fine : 0);
+    if (s->m->activations == ACTIVATIONS_INT8 && w->fine < INFINITY)
+        return ACTIVATIONS_INT16;
+    return s->m->activations;
 }
 
 struct matmul_input feed_input(const struct step *s, const struct stack *w, const struct feed *feed,
-                               uint32_t n_rows, uint32_t panel)
+                               uint32_t n_rows)
 {
-    bool fine = panel >= stack_fine(s, w);
-    uint8_t *planes = fine ? feed->fine : feed->planes;
     return (struct matmul_input){.x = feed->x,
                                  .n_rows = n_rows,
                                  .n_in = w->w[0].n_in,
-                                 .activations = fine ? ACTIVATIONS_INT16 : s->m->activations,
-                                 .buffer = w->quantised ? planes : NULL};
-}
-
-void feed_quantise(const struct step *s, const struct stack *w, const struct feed *feed,
-                   uint32_t n_rows, const struct planes_part *part)
-{
-    uint32_t fine = stack_fine(s, w), n = stack_panels(w);
-    struct matmul_input in = feed_input(s, w, feed, n_rows, 0);
-    matmul_quantise_part(&in, part);
-    if (fine == 0 || fine == n)
-        return;
-    in = feed_input(s, w, feed, n_rows, fine);
-    matmul_quantise_part(&in, part);
+                                 .activations = stack_activations(s, w),
+                                 .buffer = w->quantised ? feed->planes : NULL};
 }
 
 bool feed_floats(const struct step *s, const struct stack *w)

@@ -47,10 +47,10 @@ void mlp_forward(const struct step *s, uint32_t layer)
     const struct layer *w = &s->m->w.layers[layer];
     uint32_t n_rows = rows_after(s, layer), n_panels = w->up.w[0].n_panels;
     uint32_t at_once = panels_least(&w->up, n_rows);
-    struct matmul_input in = feed_input(s, &w->up, &s->a->h, n_rows, 0);
-    struct matmul_input next = feed_input(s, &w->down, &s->a->mid, n_rows, 0);
-    struct ending e = {&w->down, &s->a->mid, &w->ffn, next_into(s, layer)};
     const float *scale = norm_scale(s, n_rows);
+    struct matmul_input in = norm_input(s, &w->up, &w->ffn.before, scale, n_rows);
+    struct matmul_input next = feed_input(s, &w->down, &s->a->mid, n_rows);
+    struct ending e = {&w->down, &s->a->mid, &w->ffn, next_into(s, layer)};
     struct share share = share_begin(s->worker, n_panels, at_once);
     for (uint32_t begin, end; share_take(&share, &begin, &end);)
         for (uint32_t n; begin < end; begin += n) {

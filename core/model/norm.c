@@ -46,8 +46,9 @@ static void gain_panel(const struct step *s, const struct into *into, uint32_t n
                            .n = dim - k < PANEL_ROWS ? dim - k : PANEL_ROWS};
     struct planes_part part = {
         .x = job.h, .stride = job.h_stride, .row = row, .n_rows = job.n_rows, .k = k, .n = job.n};
+    struct matmul_input in = feed_input(s, into->to, &s->a->h, n_rows);
     ops_gain(&job);
-    feed_quantise(s, into->to, &s->a->h, n_rows, &part);
+    matmul_quantise_part(&in, &part);
 }
 
 void norm_panels(const struct step *s, const struct into *into, uint32_t n_rows, uint32_t begin,
@@ -67,11 +68,12 @@ void norm_rows(const struct step *s, const struct into *into, uint32_t n_rows, u
             gain_panel(s, into, n_rows, i, begin, end);
         return;
     }
+    struct matmul_input in = feed_input(s, into->to, &s->a->h, n_rows);
     for (uint32_t r = begin; r < end; r++) {
         float *h = feed_floats(s, into->to) ? s->a->h.x + (size_t)r * dim : s->scratch->row;
         struct planes_part part = {.x = h, .row = r, .n_rows = 1, .n = dim};
         norm_row(m, into->norm, s->a->x + (size_t)r * dim, h);
-        feed_quantise(s, into->to, &s->a->h, n_rows, &part);
+        matmul_quantise_part(&in, &part);
     }
 }
 
@@ -90,4 +92,17 @@ const float *norm_scale(const struct step *s, uint32_t n_rows)
     for (uint32_t r = 0; r < n_rows; r++)
         scale[r] = 1.0F / sqrtf(scale[r] * (1.0F / (float)m->h.dim) + m->h.norm_eps);
     return scale;
+}
+
+struct matmul_input norm_input(const struct step *s, const struct stack *w, const struct norm *norm,
+                               const float *scale, uint32_t n_rows)
+{
+    struct matmul_input in = feed_input(s, w, &s->a->h, n_rows);
+    if (s->m->activations != ACTIVATIONS_INT8 || in.activations != ACTIVATIONS_INT16)
+        return in;
+    const float value = matmul_least(w->fine * norm->rms);
+    for (uint32_t r = 0; r < n_rows; r++) /* a late norm's rows are not divided yet */
+        s->scratch->least[r] = scale ? value / scale[r] : value;
+    in.least = s->scratch->least;
+    return in;
 }

@@ -2,18 +2,15 @@
  *
  * A query is what a token looks for, a key is what it offers to be found by, a value is what it
  * hands over to those that find it: q = h WQ^T + bq, k = h WK^T + bk, v = h WV^T + bv (Vaswani et
- * al. 2017, 3.2). A rounding error of h hurts most in k and v, so with int8 activations they read 16
- * bits of it. h [n, dim], q [n, n_heads * head_dim]; k and v [n, n_kv_heads * head_dim]: with
+ * al. 2017, 3.2). h [n, dim], q [n, n_heads * head_dim]; k and v [n, n_kv_heads * head_dim]: with
  * fewer KV heads than heads a group of heads shares a key and a value (Ainslie et al. 2023). */
 #include "core/kernel/panel.h"
 #include "core/model/stages.h"
 
-/* Panels [begin, end) of the stack, which read the same form of h. Matrix i has the panels from `at`
- * and the columns from `column` on. */
-static void run_part(const struct step *s, const struct stack *w, struct matmul_output *out,
-                     uint32_t begin, uint32_t end)
+/* Panels [begin, end) of the stack. Matrix i has the panels from `at` and the columns from `column` on. */
+static void run_panels(const struct step *s, const struct stack *w, const struct matmul_input *in,
+                       struct matmul_output *out, uint32_t begin, uint32_t end)
 {
-    struct matmul_input in = feed_input(s, w, &s->a->h, s->batch->n_rows, begin);
     float *qkv = out->y;
     const float *bias = w->bias;
     for (uint32_t i = 0, at = 0, column = 0; i < w->n; i++) {
@@ -23,7 +20,7 @@ static void run_part(const struct step *s, const struct stack *w, struct matmul_
         out->y = qkv + column;
         out->bias = bias ? bias + column : NULL;
         if (from < to)
-            matmul_run_panels(&w->w[i], &in, out, from, to, s->worker->id);
+            matmul_run_panels(&w->w[i], in, out, from, to, s->worker->id);
         at += n;
         column += w->w[i].n_out;
     }
@@ -42,15 +39,15 @@ static uint32_t column_of(const struct stack *w, uint32_t i)
 
 void qkv_project(const struct step *s, uint32_t layer)
 {
-    const struct stack *w = &s->m->w.layers[layer].qkv;
-    uint32_t n_rows = s->batch->n_rows, fine = stack_fine(s, w);
-    struct matmul_output out = {.y = s->a->qkv, .stride = w->n_out, .scale = norm_scale(s, n_rows)};
+    const struct layer *l = &s->m->w.layers[layer];
+    const struct stack *w = &l->qkv;
+    const uint32_t n_rows = s->batch->n_rows;
+    const float *scale = norm_scale(s, n_rows);
+    struct matmul_input in = norm_input(s, w, &l->attn.before, scale, n_rows);
+    struct matmul_output out = {.y = s->a->qkv, .stride = w->n_out, .scale = scale};
     struct share share = share_begin(s->worker, stack_panels(w), panels_least(w, n_rows));
     for (uint32_t begin, end; share_take(&share, &begin, &end);) {
-        if (begin < fine)
-            run_part(s, w, &out, begin, end < fine ? end : fine);
-        if (end > fine)
-            run_part(s, w, &out, begin > fine ? begin : fine, end);
+        run_panels(s, w, &in, &out, begin, end);
         attention_keep(s, layer, column_of(w, begin), column_of(w, end));
     }
     worker_barrier(s->worker);

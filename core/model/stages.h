@@ -30,6 +30,7 @@
 struct norm {
     const float *gain; /* [dim]; NULL = no norm in this place */
     const float *bias; /* [dim] or NULL */
+    float rms;         /* of the gain: that of a normed row, nearly; 1 without */
 };
 
 /* One to three matrices that read the same input and write side by side: Y = X [W0; W1; W2]^T + b.
@@ -41,7 +42,8 @@ struct stack {
     const float *bias; /* [n_out] or NULL */
     bool quantised;    /* one of them reads integers */
     bool floats;       /* one of them reads floats */
-    uint32_t n_fine;   /* of its last panels: they read 16 bits where activations are int8 */
+    float fine; /* with int8 activations, 16 bits are read of a block of 32 of which a value is
+                          at least this times the row's root mean square; 0: of all; INFINITY: none */
 };
 
 /* The norms around a branch, by where they stand (arch.h); absent ones are NULL inside. */
@@ -88,8 +90,7 @@ bool weights_all_float(const struct weights *w, const struct hparams *h);
 /* Rows on their way into a stack: as floats, where one of its matrices reads those, and quantised. */
 struct feed {
     float *x;        /* [rows, n_in] */
-    uint8_t *planes; /* as the setting says */
-    uint8_t *fine;   /* in 16 bits beside int8, for panels that read those; or NULL */
+    uint8_t *planes; /* as the stack reads them */
 };
 
 /* Rows of a batch on their way, shared by all workers. */
@@ -110,6 +111,7 @@ enum { TILE_PANELS = 8 };
 struct scratch {
     float *tile;          /* [2, rows, up to TILE_PANELS panels]: columns just computed */
     float *scale;         /* [rows]: what a norm multiplies a product's rows by */
+    float *least;         /* [rows]: from which value on a block is read in 16 bits */
     float *row;           /* [dim] */
     float *q, *o, *all_o; /* [queries, head_dim] */
     float *s;             /* [ATTENTION_BLOCK, page_tokens] */
@@ -199,16 +201,9 @@ int32_t slot_of(const struct step *s, uint32_t layer, uint32_t r);
 
 uint32_t stack_panels(const struct stack *w);
 
-/* The first panel that reads 16 bits beside int8, or how many panels there are. */
-uint32_t stack_fine(const struct step *s, const struct stack *w);
-
-/* n_rows rows of a feed as this panel of the stack reads them. */
+/* n_rows rows of a feed as the stack reads them: of two planes, the whole of both. */
 struct matmul_input feed_input(const struct step *s, const struct stack *w, const struct feed *feed,
-                               uint32_t n_rows, uint32_t panel);
-
-/* Columns just computed, in every form in which the stack reads them. */
-void feed_quantise(const struct step *s, const struct stack *w, const struct feed *feed,
-                   uint32_t n_rows, const struct planes_part *part);
+                               uint32_t n_rows);
 bool feed_floats(const struct step *s, const struct stack *w); /* the floats of a feed are read */
 
 /* Panels of a stack of one or more matrices as one share: few at a time cost OpenBLAS dearly. */
@@ -235,6 +230,9 @@ void norm_rows(const struct step *s, const struct into *into, uint32_t n_rows, u
 void norm_panels(const struct step *s, const struct into *into, uint32_t n_rows, uint32_t begin,
                  uint32_t end);
 const float *norm_scale(const struct step *s, uint32_t n_rows); /* [n_rows] or NULL */
+/* The rows of h that this norm made, for the stack: 16 bits where its `fine` says so. scale: norm_scale's. */
+struct matmul_input norm_input(const struct step *s, const struct stack *w, const struct norm *norm,
+                               const float *scale, uint32_t n_rows);
 
 void qkv_project(const struct step *s, uint32_t layer); /* h -> qkv; K and V to their pages */
 /* Columns [begin, end) of qkv are computed, for all rows. */

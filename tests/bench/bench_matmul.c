@@ -4,9 +4,11 @@
  *
  *   bench_matmul [--type q4_1,...] [--shape 1536x576,...] [--planes 1,2,0] [--rows 1,4,...]
  *                [--level best | all | NAME] [--threads 1] [--set MB] [--repeats 5] [--ms 4]
+ *                [--sparse N]
  *
  * planes 0: float activations. set: as many copies of W, read in turn, as have that size: more than
- * the caches hold and less measure the memory. A shape is columns x rows of W^T: n_out x n_in. */
+ * the caches hold and less measure the memory. sparse: of two planes the
+ * second is read of every Nth block only, though all are counted. A shape is columns x rows of W^T: n_out x n_in. */
 #include "core/base/sort.h"
 #include "core/base/workers.h"
 #include "core/kernel/cpu.h"
@@ -43,7 +45,7 @@ static uint8_t *weights_new(const struct quant *q, size_t n_elems)
 
 struct options {
     const char *types, *shapes, *planes, *rows, *level;
-    uint32_t threads, set_mb, repeats, ms;
+    uint32_t threads, set_mb, repeats, ms, sparse;
 };
 
 struct job {
@@ -175,15 +177,17 @@ static void bench_shape(struct job *job, int id, uint32_t n_out, uint32_t n_in)
     uint8_t *buffer = aligned_alloc(64, matmul_input_bytes(most, n_in, ACTIVATIONS_INT16) + 64);
     job->y = aligned_alloc(64, ((size_t)most * n_out * sizeof(float) + 63) / 64 * 64);
     for (size_t i = 0; i < (size_t)most * n_in; i++)
-        x[i] = (float)(int32_t)next() * 0x1p-31F;
+        x[i] = (float)(int32_t)next() * 0x1p-31F * (i / 32 % job->o->sparse ? 1 : 8);
+    float *least = aligned_alloc(64, (most * sizeof(float) + 63) / 64 * 64);
+    for (uint32_t r = 0; r < most; r++)
+        least[r] = job->o->sparse > 1 ? 2.0F / 32639 : 0;
     for (const char *planes = job->o->planes; planes;) {
         uint32_t n = number(&planes);
         for (const char *rows = job->o->rows; rows;) {
-            job->in = (struct matmul_input){x, number(&rows), n_in,
-                                            n == 1   ? ACTIVATIONS_INT8
-                                            : n == 2 ? ACTIVATIONS_INT16
-                                                     : ACTIVATIONS_FLOAT,
-                                            buffer};
+            job->in = (struct matmul_input){
+                x,      number(&rows),
+                n_in,   n == 1 ? ACTIVATIONS_INT8 : n == 2 ? ACTIVATIONS_INT16 : ACTIVATIONS_FLOAT,
+                buffer, least};
             bench(job, quant_table[id].name);
         }
     }
@@ -192,6 +196,7 @@ static void bench_shape(struct job *job, int id, uint32_t n_out, uint32_t n_in)
     free(x);
     free(job->y);
     free(buffer);
+    free(least);
     free(data);
 }
 
@@ -206,7 +211,7 @@ static bool listed(const char *list, const char *name)
 
 static struct options options_of(int argc, char **argv)
 {
-    struct options o = {"q4_1", "1536x576", "1,2,0", "1,2,4,8,16,128,512", "all", 1, 0, 5, 4};
+    struct options o = {"q4_1", "1536x576", "1,2,0", "1,2,4,8,16,128,512", "all", 1, 0, 5, 4, 1};
     const struct {
         const char *name;
         const char **text;
@@ -215,7 +220,7 @@ static struct options options_of(int argc, char **argv)
                 {"--planes", &o.planes, NULL}, {"--rows", &o.rows, NULL},
                 {"--level", &o.level, NULL},   {"--threads", NULL, &o.threads},
                 {"--set", NULL, &o.set_mb},    {"--repeats", NULL, &o.repeats},
-                {"--ms", NULL, &o.ms}};
+                {"--ms", NULL, &o.ms},         {"--sparse", NULL, &o.sparse}};
     for (int i = 1; i < argc; i += 2) {
         bool known = false;
         for (size_t j = 0; j < sizeof(rows) / sizeof(*rows) && i + 1 < argc; j++)
@@ -226,7 +231,8 @@ static struct options options_of(int argc, char **argv)
                 else
                     *rows[j].n = (uint32_t)strtoul(argv[i + 1], NULL, 10);
             }
-        if (!known || o.threads < 1 || o.threads > MOST || o.repeats < 1 || o.repeats > MOST) {
+        if (!known || o.threads < 1 || o.threads > MOST || o.repeats < 1 || o.repeats > MOST ||
+            o.sparse < 1) {
             fprintf(stderr, "bench_matmul: %s\n", argv[i]);
             exit(1);
         }

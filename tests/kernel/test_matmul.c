@@ -18,14 +18,18 @@ struct problem {
     enum data weights, rows;
     enum activations activations;
     uint32_t n_rows, n_out, n_in;
+    float least; /* of all rows (matmul_input); 0: NULL */
 };
+
+/* Of rows_new's random rows some have all blocks above it, some none, some both. */
+#define LEAST (0.96F * 31 / 32639)
 
 static const char *describe(const struct problem *p)
 {
     static char text[160];
-    snprintf(text, sizeof(text), "%s %s weights %s x %s activations %d [%u x %u -> %u]",
+    snprintf(text, sizeof(text), "%s %s weights %s x %s activations %d, least %a [%u x %u -> %u]",
              cpu_level_name(cpu_level()), quant_table[p->type].name, data_names[p->weights],
-             data_names[p->rows], (int)p->activations, p->n_rows, p->n_in, p->n_out);
+             data_names[p->rows], (int)p->activations, p->least, p->n_rows, p->n_in, p->n_out);
     return text;
 }
 
@@ -89,26 +93,47 @@ static float fused(float a, float b, float c)
     return cpu_level() == CPU_SCALAR ? c + a * b : fmaf(a, b, c);
 }
 
+/* One plane of a block: codes q and their scale. */
+static float ref_plane(const struct problem *p, const struct part *w, const int32_t *q, float s,
+                       float acc)
+{
+    uint32_t group = ref_group(p->type);
+    int64_t sum_q = 0;
+    for (uint32_t k = 0; k < 32; k += group) {
+        int64_t sum = 0;
+        for (uint32_t i = k; i < k + group; i++) {
+            sum += (int64_t)w[i].code * q[i];
+            sum_q += q[i];
+        }
+        acc = fused(w[k].scale * (float)sum, s, acc);
+    }
+    if (p->type == QUANT_q4_1 || p->type == QUANT_q5_1 || p->type == QUANT_q4_k)
+        acc = fused(w[0].min, s * (float)sum_q, acc);
+    return acc;
+}
+
 /* The chain that panel_int.h promises, and the sum that it stands for. w: [n_in] values. */
 static float ref_int(const struct problem *p, const struct part *w, const int32_t *q,
                      const float *scale, double *exact, double *size)
 {
     float acc = 0;
-    uint32_t group = ref_group(p->type);
     *exact = *size = 0;
-    for (uint32_t k = 0; k < p->n_in; k += group) {
-        int64_t sum = 0, sum_q = 0;
+    for (uint32_t k = 0; k < p->n_in; k += 32) {
+        int32_t high[32], low[32];
         float s = scale[k / 32];
-        for (uint32_t i = k; i < k + group; i++) {
-            double code = w[i].code, x = (double)q[i] * s;
-            sum += (int64_t)w[i].code * q[i];
-            sum_q += q[i];
-            *exact += (code * w[i].scale + w[i].min) * x;
-            *size += (fabs(code * w[i].scale) + fabs((double)w[i].min)) * fabs(x);
+        bool fine = p->activations == ACTIVATIONS_INT16, both = fine && !(s < p->least);
+        for (uint32_t i = 0; i < 32; i++) {
+            high[i] = fine ? (q[k + i] + 128) >> 8 : q[k + i];
+            low[i] = fine ? q[k + i] - 256 * high[i] : 0;
+            double code = w[k + i].code, x = (fine ? 256.0 * high[i] : high[i]) * s;
+            x += both ? (double)low[i] * s : 0;
+            *exact += (code * w[k + i].scale + w[k + i].min) * x;
+            *size += (fabs(code * w[k + i].scale) + fabs((double)w[k + i].min)) *
+                     (fabs(x) + fabs((double)low[i] * s));
         }
-        acc = fused(w[k].scale * (float)sum, s, acc);
-        if (p->type == QUANT_q4_1 || p->type == QUANT_q5_1 || p->type == QUANT_q4_k)
-            acc = fused(w[k].min, s * (float)sum_q, acc);
+        acc = ref_plane(p, w + k, high, fine ? 256 * s : s, acc);
+        if (both)
+            acc = ref_plane(p, w + k, low, s, acc);
     }
     return acc;
 }
@@ -117,8 +142,9 @@ static float ref_int(const struct problem *p, const struct part *w, const int32_
  * give the sum only. */
 static bool rounds(const struct problem *p)
 {
-    return p->type == QUANT_bf16 && p->activations == ACTIVATIONS_INT8 &&
-           cpu_level() == CPU_AVX512BF16;
+    bool coarse =
+        p->activations == ACTIVATIONS_INT8 || (p->activations == ACTIVATIONS_INT16 && p->least > 0);
+    return coarse && p->type == QUANT_bf16 && cpu_level() == CPU_AVX512BF16;
 }
 
 /* To the nearest, of two to the even one; the instruction takes tiny ones for 0. */
@@ -201,8 +227,12 @@ static void run(const struct problem *p, const struct matrix *w, const float *x,
 {
     size_t n_bytes = matmul_input_bytes(p->n_rows, p->n_in, p->activations);
     uint8_t *buffer = n_bytes ? aligned_alloc(64, n_bytes) : NULL;
-    struct matmul_input in = {x, p->n_rows, p->n_in, p->activations, buffer};
+    float *least = floats_new(p->n_rows);
+    struct matmul_input in = {
+        x, p->n_rows, p->n_in, p->activations, buffer, p->least > 0 ? least : NULL};
     struct matmul_output out = {.y = y, .stride = p->n_out, .bias = bias};
+    for (uint32_t r = 0; r < p->n_rows; r++)
+        least[r] = p->least;
     for (uint32_t i = 0; i < n_workers; i++)
         matmul_quantise(&in, p->n_rows * i / n_workers, p->n_rows * (i + 1) / n_workers);
     for (uint32_t i = 0; i < n_workers; i++) {
@@ -210,6 +240,7 @@ static void run(const struct problem *p, const struct matrix *w, const float *x,
         matmul_slice(w, &in, &out, &worker);
     }
     free(buffer);
+    free(least);
 }
 
 static void solve(const struct problem *p, bool with_bias)
@@ -255,7 +286,14 @@ static void edges(void)
                         continue; /* beyond floats */
                     if (d != e && (d + e + type) % 3 != a)
                         continue; /* a third of them will do */
-                    struct problem p = {type, d, e, a, rows[turn / 3 % 4], outs[turn % 4], n_in};
+                    struct problem p = {type,
+                                        d,
+                                        e,
+                                        a,
+                                        rows[turn / 3 % 4],
+                                        outs[turn % 4],
+                                        n_in,
+                                        turn % 3 ? LEAST : 0};
                     solve(&p, turn % 2);
                 }
 }
@@ -270,8 +308,12 @@ static void long_shapes(void)
 {
     for (int type = 0; type < QUANT_COUNT; type++)
         for (int a = 0; a < 3; a++) {
-            struct problem p = {type, DATA_RANDOM, DATA_RANDOM, a, a == 2 ? 3 : 50, 1, 1024 + 512};
+            struct problem p = {type, DATA_RANDOM, DATA_RANDOM, a, a == 2 ? 3 : 50, 1, 1024 + 512,
+                                0};
             solve(&p, true);
+            p.least = LEAST;
+            if (a == ACTIVATIONS_INT16)
+                solve(&p, true);
         }
 }
 static void test_long(void **state)
@@ -317,7 +359,7 @@ static void test_integers(void **state)
     (void)state;
     for (int type = QUANT_q4_0; type < QUANT_COUNT; type++)
         for (uint32_t n_rows = 1; n_rows <= 50; n_rows += 7) {
-            struct problem p = {type, DATA_UNIT, DATA_UNIT, ACTIVATIONS_INT8, n_rows, 33, 512};
+            struct problem p = {type, DATA_UNIT, DATA_UNIT, ACTIVATIONS_INT8, n_rows, 33, 512, 0};
             integers(&p);
         }
 }
@@ -327,8 +369,12 @@ static void company(void)
 {
     static const uint32_t counts[] = {2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 64, 100};
     for (int type = 0; type < QUANT_COUNT; type++)
-        for (int a = 0; a < 3; a++) {
-            struct problem p = {type, DATA_RANDOM, DATA_RANDOM, a, 100, 65, 256};
+        for (int a = 0; a < 4; a++) { /* 3: 16 bits for some */
+            struct problem p = {type, DATA_RANDOM, DATA_RANDOM, a, 100, 65, 256, 0};
+            if (a == 3) {
+                p.activations = ACTIVATIONS_INT16;
+                p.least = LEAST;
+            }
             uint8_t *data = data_weights(type, p.weights, p.n_out, p.n_in);
             float *x = rows_new(p.rows, 100, p.n_in);
             float *alone = floats_new(6500), *y = floats_new(6500);
@@ -367,14 +413,14 @@ static void test_company(void **state)
 static void test_slices(void **state)
 {
     (void)state;
-    struct problem p = {QUANT_q4_1, DATA_RANDOM, DATA_RANDOM, ACTIVATIONS_INT8, 2, 70, 64};
+    struct problem p = {QUANT_q4_1, DATA_RANDOM, DATA_RANDOM, ACTIVATIONS_INT8, 2, 70, 64, 0};
     uint8_t *data = data_weights(p.type, p.weights, p.n_out, p.n_in);
     float *x = rows_new(p.rows, p.n_rows, p.n_in), y[2][80];
     struct matrix w;
     cpu_force(cpu_detect());
     pack(&w, &p, data);
     uint8_t *buffer = aligned_alloc(64, matmul_input_bytes(2, 64, ACTIVATIONS_INT8));
-    struct matmul_input in = {x, 2, 64, ACTIVATIONS_INT8, buffer};
+    struct matmul_input in = {x, 2, 64, ACTIVATIONS_INT8, buffer, NULL};
     struct matmul_output out = {.y = y[0], .stride = 80};
     matmul_quantise(&in, 0, 2);
     for (uint32_t i = 0; i < 3; i++) {
@@ -401,7 +447,7 @@ static void parts(void)
     for (int a = ACTIVATIONS_INT8; a <= ACTIVATIONS_INT16; a++) {
         size_t n = matmul_input_bytes(ROWS, IN, (enum activations)a);
         uint8_t *whole = aligned_alloc(64, n), *in_parts = aligned_alloc(64, n);
-        struct matmul_input in = {x, ROWS, IN, (enum activations)a, whole};
+        struct matmul_input in = {x, ROWS, IN, (enum activations)a, whole, NULL};
         memset(whole, 0, n);
         memset(in_parts, 0, n);
         matmul_quantise(&in, 0, ROWS);
@@ -435,7 +481,7 @@ static void same_planes(enum data d, uint32_t n_rows, enum activations a)
     float *x = rows_new(d, n_rows, IN);
     size_t n = matmul_input_bytes(n_rows, IN, a);
     uint8_t *want = aligned_alloc(64, n), *got = aligned_alloc(64, n);
-    struct matmul_input in = {x, n_rows, IN, a, want};
+    struct matmul_input in = {x, n_rows, IN, a, want, NULL};
     if (d == DATA_RANDOM && n_rows > 2) { /* a block of each of these among ordinary rows */
         x[IN + 40] = NAN;
         x[2 * IN + 169] = -INFINITY;
@@ -471,9 +517,9 @@ static void test_placed(void **state)
 {
     enum { ROWS = 3, OUT = 70, IN = 256 };
     static float x[ROWS * IN], alone[ROWS * OUT], y[ROWS * OUT];
-    struct problem p = {QUANT_q4_1, DATA_RANDOM, DATA_RANDOM, ACTIVATIONS_INT8, ROWS, OUT, IN};
+    struct problem p = {QUANT_q4_1, DATA_RANDOM, DATA_RANDOM, ACTIVATIONS_INT8, ROWS, OUT, IN, 0};
     uint8_t *buffer = aligned_alloc(64, matmul_input_bytes(ROWS, IN, p.activations)), *data[2];
-    struct matmul_input in = {x, ROWS, IN, p.activations, buffer};
+    struct matmul_input in = {x, ROWS, IN, p.activations, buffer, NULL};
     struct matrix w, turns[2];
     (void)state;
     cpu_force(cpu_detect());
@@ -527,10 +573,10 @@ static void stores(void)
     enum { ROWS = 50, OUT = 96 };
     static float x[ROWS * 256], bias[OUT], set[ROWS * OUT], add[ROWS * OUT];
     for (int type = 0; type < QUANT_COUNT; type++) {
-        struct problem p = {type, DATA_RANDOM, DATA_RANDOM, ACTIVATIONS_INT16, ROWS, OUT, 256};
+        struct problem p = {type, DATA_RANDOM, DATA_RANDOM, ACTIVATIONS_INT16, ROWS, OUT, 256, 0};
         uint8_t *data = data_weights(type, p.weights, OUT, 256);
         uint8_t *buffer = aligned_alloc(64, matmul_input_bytes(ROWS, 256, p.activations));
-        struct matmul_input in = {x, ROWS, 256, p.activations, buffer};
+        struct matmul_input in = {x, ROWS, 256, p.activations, buffer, NULL};
         struct matrix w;
         for (size_t i = 0; i < sizeof(x) / sizeof(*x); i++)
             x[i] = random_float();
@@ -564,7 +610,7 @@ static void not_finite(void)
 {
     for (int type = 0; type < QUANT_COUNT; type++)
         for (int a = 0; a < 3; a++) {
-            struct problem p = {type, DATA_RANDOM, DATA_RANDOM, a, 3, 32, 256};
+            struct problem p = {type, DATA_RANDOM, DATA_RANDOM, a, 3, 32, 256, 0};
             uint8_t *data = data_weights(type, p.weights, p.n_out, p.n_in);
             float *x = rows_new(p.rows, 3, p.n_in), *y = floats_new(96);
             struct matrix w;
