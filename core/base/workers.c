@@ -26,7 +26,7 @@
 #define OPEN     (1U << 31)
 #define ONE_MORE (UINT64_C(1) << 16)
 
-enum { SPIN_NS = 50000, SPINS = 32 /* between looks at the clock */, YIELDS = 64, CHUNKS = 8 };
+enum { SPIN_NS = 50000, SPINS = 32 /* between looks at the clock */, YIELDS = 64, CHUNKS = 16 };
 /* A guest works for so long and then rests: less than half of the time, so that it is let in at once
  * when it wakes, and its stretch ends before a time slice (3 to 4 ms) might. */
 enum { STRETCH_NS = 1000000, REST_NS = 1500000 };

@@ -5,6 +5,7 @@
 #include "core/kernel/blas.h"
 #include "core/kernel/panel_float.h"
 #include "core/kernel/panel_int.h"
+#include "core/kernel/simd.h"
 
 #include <string.h>
 
@@ -100,46 +101,70 @@ static void look_ahead(const struct int_format *f, const uint8_t *w, uint32_t n_
     job->n_ahead = n_tiles && n_tiles <= AHEAD_TILES ? (n_lines + n_tiles - 1) / n_tiles : 0;
 }
 
-/* The tile that reads blocks of a panel as they are, or NULL. Reading 4 bits pays twice. */
-static int_tile_fn *direct_tile(const struct panel *p, const struct planes *x, uint32_t mt)
+/* Tiles that are computed on together: tile i has rows [row[i], row[i + 1]). */
+struct tiles {
+    uint32_t n;
+    uint32_t row[TILES + 1];
+};
+
+static uint32_t tile_rows(const struct tiles *t, uint32_t i) { return t->row[i + 1] - t->row[i]; }
+
+/* What decodes blocks while the first tile of some is computed on, or NULL. */
+static int_tile_fn *first_tile(const struct panel *p, const struct planes *x, const struct tiles *t)
 {
-    if (!p->direct || x->n_tiles > (p->format->bits == 4 ? 2 : 1))
-        return NULL;
-    return p->direct->tile[cpu_level()][x->n_planes - 1][mt - 1];
+    return p->first ? p->first->tile[cpu_level()][x->n_planes - 1][tile_rows(t, 0) - 1] : NULL;
 }
 
-/* Tiles [begin, end), whose acc starts at 0: some blocks after the other, all tiles. */
+/* The tile that reads blocks of a panel as they are, or NULL. Reading 4 bits pays even twice, unless the
+ * first time can decode for the second. */
+static int_tile_fn *direct_tile(const struct panel *p, const struct planes *x,
+                                const struct tiles *t, uint32_t i)
+{
+    bool twice = x->n_tiles == 2 && p->format->bits == 4 && !first_tile(p, x, t);
+    if (!p->direct || (x->n_tiles > 1 && !twice))
+        return NULL;
+    return p->direct->tile[cpu_level()][x->n_planes - 1][tile_rows(t, i) - 1];
+}
+
+/* Tile i of the job's blocks. least [n_rows] or NULL. */
+static void set_tile(const struct planes *x, const struct tiles *t, uint32_t i, const float *least,
+                     struct int_product *job)
+{
+    uint32_t row = t->row[i], mt = tile_rows(t, i);
+    job->x = x->rows + row * x->row_bytes + job->begin * planes_record(mt).n_bytes * x->n_planes;
+    for (uint32_t r = 0; r < mt && least; r++)
+        job->least[r] = least[row + r];
+}
+
+/* Tiles whose acc starts at 0: some blocks after the other, all tiles. */
 static void run_int(const struct panel *p, const uint8_t *w, const struct planes *x,
-                    const float *least, uint32_t begin, uint32_t end, float *acc)
+                    const float *least, const struct tiles *t, float *acc)
 {
     enum cpu_level level = cpu_level();
     struct int_decoded decoded;
-    struct int_product job = {.w = w, .decoded = &decoded, .n = x->n_blocks, .x = x->rows};
-    int_tile_fn *direct = direct_tile(p, x, planes_tile(x, 1));
+    struct int_product job = {.w = w, .decoded = &decoded, .n = x->n_blocks, .acc = acc};
+    int_tile_fn *direct = direct_tile(p, x, t, 0), *first = direct ? NULL : first_tile(p, x, t);
     if (direct && x->n_tiles == 1) {
-        job.acc = acc;
-        for (uint32_t t = 0; t < x->n_rows && least; t++)
-            job.least[t] = least[t];
+        set_tile(x, t, 0, least, &job);
         direct(&job);
         return;
     }
     for (uint32_t b = 0; b < x->n_blocks; b += job.n) {
         job.begin = b;
         job.n = x->n_blocks - b < INT_BLOCKS ? x->n_blocks - b : INT_BLOCKS;
-        if (!direct)
-            p->decode[level](w, b, job.n, &decoded);
         job.acc = acc;
-        look_ahead(p->format, w, end - begin, &job);
-        for (uint32_t i = begin; i < end; i++) {
-            uint32_t row = planes_tile(x, i), mt = planes_tile(x, i + 1) - row;
-            job.x = planes_at(x, i) + b * planes_record(mt).n_bytes * x->n_planes;
-            for (uint32_t t = 0; t < mt && least; t++)
-                job.least[t] = least[row + t];
+        if (!direct)
+            p->decode[level](w, b, first ? 0 : job.n, &decoded);
+        look_ahead(p->format, w, t->n, &job);
+        for (uint32_t i = 0; i < t->n; i++) {
+            set_tile(x, t, i, least, &job);
             if (direct)
-                direct_tile(p, x, mt)(&job);
+                direct_tile(p, x, t, i)(&job);
+            else if (first && i == 0)
+                first(&job);
             else
-                int_multiply(level, p->format, x->n_planes, mt, &job);
-            job.acc += (size_t)mt * PANEL_ROWS;
+                int_multiply(level, p->format, x->n_planes, tile_rows(t, i), &job);
+            job.acc += (size_t)tile_rows(t, i) * PANEL_ROWS;
             job.ahead += 64UL * job.n_ahead * job.n;
         }
     }
@@ -163,18 +188,38 @@ static void run_exact(const struct panel *p, const uint8_t *w, const struct matm
     }
 }
 
-/* scale [n_rows] or NULL */
-static void store_rows(const float *acc, uint32_t n_rows, uint32_t n_out, const float *scale,
-                       const float *bias, float *y, size_t stride, bool add)
+/* Sums of a panel to their places: scale [n_rows] or NULL, bias [n_out]. */
+struct store_job {
+    const float *acc, *scale, *bias;
+    float *y;
+    size_t stride;
+    uint32_t n_rows;
+    bool add;
+};
+
+SIMD_INLINE void store_rows(const struct store_job *job, const uint32_t n_out)
 {
-    static const float none[PANEL_ROWS];
-    bias = bias ? bias : none;
-    for (uint32_t r = 0; r < n_rows; r++, acc += PANEL_ROWS, y += stride) {
-        const float s = scale ? scale[r] : 1;
-        for (uint32_t o = 0; o < n_out; o++)
-            y[o] = add ? y[o] + (acc[o] + bias[o]) : s * acc[o] + bias[o];
+    const float *restrict acc = job->acc, *restrict bias = job->bias;
+    float *restrict y = job->y;
+    for (uint32_t r = 0; r < job->n_rows; r++, acc += PANEL_ROWS, y += job->stride) {
+        const float s = job->scale ? job->scale[r] : 1;
+        if (job->add)
+            for (uint32_t o = 0; o < n_out; o++)
+                y[o] += acc[o] + bias[o];
+        else
+            for (uint32_t o = 0; o < n_out; o++)
+                y[o] = s * acc[o] + bias[o];
     }
 }
+
+static void store_scalar(const struct store_job *job) { store_rows(job, PANEL_ROWS); }
+#if defined(__x86_64__)
+TARGET_AVX2 static void store_avx2(const struct store_job *job) { store_rows(job, PANEL_ROWS); }
+TARGET_AVX512 static void store_avx512(const struct store_job *job) { store_rows(job, PANEL_ROWS); }
+#endif
+
+typedef void store_fn(const struct store_job *job);
+static store_fn *const stores[CPU_LEVELS] = CPU_BY_WIDTH(store);
 
 /* Whether rows of X are rounded to BF16 for dot products. */
 static bool in_bf16(const struct matrix *w, const struct matmul_input *in)
@@ -201,24 +246,32 @@ static void store(const struct matrix *w, const struct matmul_output *out, uint3
 {
     uint32_t o = index * PANEL_ROWS;
     uint32_t n_out = w->n_out - o < PANEL_ROWS ? w->n_out - o : PANEL_ROWS;
-    const float *bias = out->bias ? out->bias + o : NULL;
-    const float *scale = out->scale ? out->scale + row : NULL;
-    float *y = out->y + row * out->stride + (size_t)(index - out->first) * PANEL_ROWS;
-    store_rows(acc, n_rows, n_out, scale, bias, y, out->stride, out->store == MATMUL_ADD);
+    static const float none[PANEL_ROWS];
+    struct store_job job = {.acc = acc,
+                            .scale = out->scale ? out->scale + row : NULL,
+                            .bias = out->bias ? out->bias + o : none,
+                            .stride = out->stride,
+                            .n_rows = n_rows,
+                            .add = out->store == MATMUL_ADD};
+    job.y = out->y + row * out->stride + (size_t)(index - out->first) * PANEL_ROWS;
+    if (n_out == PANEL_ROWS)
+        stores[cpu_level()](&job);
+    else
+        store_rows(&job, n_out);
 }
 
-/* Panel `index` times tiles [begin, end) of x; x->rows NULL: of the floats. */
+/* Panel `index` times tiles of x; x->rows NULL: of the floats. */
 static void run_panel(const struct matrix *w, uint32_t index, const struct matmul_input *in,
-                      const struct planes *x, uint32_t begin, uint32_t end,
+                      const struct planes *x, const struct tiles *t,
                       const struct matmul_output *out)
 {
     _Alignas(64) float acc[ROWS * PANEL_ROWS];
     const struct panel *p = panel_table[w->panel];
     const uint8_t *panel = w->panels + index * w->panel_bytes;
-    uint32_t row = planes_tile(x, begin), n = planes_tile(x, end) - row;
+    uint32_t row = t->row[0], n = t->row[t->n] - row;
     memset(acc, 0, (size_t)n * PANEL_ROWS * sizeof(float));
     if (x->rows)
-        run_int(p, panel, x, in->least, begin, end, acc);
+        run_int(p, panel, x, in->least, t, acc);
     else if (p->format)
         run_exact(p, panel, in, row, n, acc);
     else
@@ -235,10 +288,14 @@ static void run_panels(const struct matrix *w, const struct matmul_input *in,
     struct planes x = planes_layout(in->n_rows, in->n_in, n ? n : 1, quantised ? in->buffer : NULL);
     uint32_t n_parts = (x.n_tiles + TILES - 1) / TILES;
     ASSERT(x.n_tiles > 0);
-    for (uint32_t part = 0; part < n_parts; part++)
+    for (uint32_t part = 0; part < n_parts; part++) {
+        uint32_t first = x.n_tiles * part / n_parts, last = x.n_tiles * (part + 1) / n_parts;
+        struct tiles t = {.n = last - first};
+        for (uint32_t i = 0; i <= t.n; i++)
+            t.row[i] = planes_tile(&x, first + i);
         for (uint32_t i = begin; i < end; i++)
-            run_panel(w, i, in, &x, x.n_tiles * part / n_parts, x.n_tiles * (part + 1) / n_parts,
-                      out);
+            run_panel(w, i, in, &x, &t, out);
+    }
 }
 
 void matmul_run_panels(const struct matrix *w, const struct matmul_input *in,

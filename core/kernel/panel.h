@@ -45,6 +45,7 @@ struct panel {
     const struct int_format *format; /* integer panels, else NULL */
     panel_decode_fn *decode[CPU_LEVELS];
     const struct int_tiles *direct; /* or NULL: decode, then multiply */
+    const struct int_tiles *first;  /* or NULL: tiles that decode for others to come */
 };
 
 extern const struct panel *const panel_table[PANEL_COUNT];

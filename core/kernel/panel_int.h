@@ -61,6 +61,13 @@ static inline uint32_t int_code_bytes(uint32_t bits)
 }
 static inline int int_is_decoded(enum int_scales scales) { return scales >= SCALES_FLOAT; }
 
+static inline enum int_scales int_decoded_scales(enum int_scales scales)
+{
+    return scales == SCALES_HALF       ? SCALES_FLOAT
+           : scales == SCALES_K_HALVES ? SCALES_FLOAT_HALVES
+                                       : SCALES_FLOAT_MIN;
+}
+
 static inline uint32_t int_block_bytes(uint32_t bits, enum int_scales scales)
 {
     return int_code_bytes(bits) + (scales == SCALES_HALF_MIN ? 128 : 64);
@@ -158,8 +165,8 @@ void int_decode_scalar(const struct int_format *f, const uint8_t *w, uint32_t be
  * group of 32 (or 16) values acc = acc + (scale * sum) * s, then, with a minimum, acc = acc + min *
  * (s * sum of q); the additions fused with their products at levels above scalar. */
 struct int_product {
-    const uint8_t *w;                  /* direct: a panel */
-    const struct int_decoded *decoded; /* else: n blocks */
+    const uint8_t *w;            /* direct: a panel */
+    struct int_decoded *decoded; /* else: n blocks */
     uint32_t begin, n;
     const uint8_t *x; /* the tile's record of block `begin` (planes.h) */
     float *acc;

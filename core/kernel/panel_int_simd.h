@@ -95,6 +95,30 @@ SIMD_INLINE SIMD_TARGET VF NAME(min)(const uint8_t *super, const uint8_t *p,
     return -product;
 }
 
+/* Block b of a panel, the i-th decoded. */
+SIMD_INLINE SIMD_TARGET void NAME(decode_block)(const uint8_t *w, const uint32_t bits,
+                                                const enum int_scales scales, uint32_t b,
+                                                struct int_decoded *out, uint32_t i)
+{
+    const uint8_t *super = w + int_super_at(bits, scales, b);
+    const uint8_t *p = w + int_block_at(bits, scales, b), *s = p + int_code_bytes(bits);
+    struct int_factors *to = &out->factors[i];
+    SIMD_UNROLL for (size_t h = 0; h < PANEL_ROWS / SIMD_LANES; h++)
+    {
+        if (bits != 8)
+            SIMD_UNROLL for (size_t j = 0; j < 8; j++) *
+                (VI *)(void *)out->buffer[i][j][SIMD_LANES * h] = NAME(step)(p, bits, j, h);
+        SIMD_UNROLL for (size_t g = 0; g < int_groups(scales); g++)
+        {
+            VF scale = NAME(scale)(super, s, bits, scales, g, h);
+            OP(store_ps)(to->scale[g] + SIMD_LANES * h, scale);
+            OP(store_ps)(to->base[g] + SIMD_LANES * h, NAME(base)(scale));
+        }
+        if (int_has_min(scales))
+            OP(store_ps)(to->min + SIMD_LANES * h, NAME(min)(super, s, scales, h));
+    }
+}
+
 SIMD_INLINE SIMD_TARGET void NAME(decode)(const uint8_t *w, const uint32_t bits,
                                           const uint32_t zero, const enum int_scales scales,
                                           uint32_t begin, uint32_t n, struct int_decoded *out)
@@ -102,25 +126,8 @@ SIMD_INLINE SIMD_TARGET void NAME(decode)(const uint8_t *w, const uint32_t bits,
     out->codes = bits == 8 ? w + int_block_at(bits, scales, begin) : out->buffer[0][0][0];
     out->stride = bits == 8 ? int_block_bytes(bits, scales) : sizeof(out->buffer[0]);
     out->zero = SIMD_DOTS && zero ? 128 : zero;
-    for (uint32_t i = 0; i < n; i++) {
-        const uint8_t *super = w + int_super_at(bits, scales, begin + i);
-        const uint8_t *p = w + int_block_at(bits, scales, begin + i), *s = p + int_code_bytes(bits);
-        struct int_factors *to = &out->factors[i];
-        SIMD_UNROLL for (size_t h = 0; h < PANEL_ROWS / SIMD_LANES; h++)
-        {
-            if (bits != 8)
-                SIMD_UNROLL for (size_t j = 0; j < 8; j++) *
-                    (VI *)(void *)out->buffer[i][j][SIMD_LANES * h] = NAME(step)(p, bits, j, h);
-            SIMD_UNROLL for (size_t g = 0; g < int_groups(scales); g++)
-            {
-                VF scale = NAME(scale)(super, s, bits, scales, g, h);
-                OP(store_ps)(to->scale[g] + SIMD_LANES * h, scale);
-                OP(store_ps)(to->base[g] + SIMD_LANES * h, NAME(base)(scale));
-            }
-            if (int_has_min(scales))
-                OP(store_ps)(to->min + SIMD_LANES * h, NAME(min)(super, s, scales, h));
-        }
-    }
+    for (uint32_t i = 0; i < n; i++)
+        NAME(decode_block)(w, bits, scales, begin + i, out, i);
 }
 
 SIMD_INLINE SIMD_TARGET VI NAME(four)(const uint8_t *p)
@@ -354,11 +361,13 @@ SIMD_INLINE SIMD_TARGET void NAME(multiply)(struct NAME(block) w, const uint8_t 
 
 /* A tile: mt rows of X times 2 vectors of rows of W, from vector h0 on; codes up to `most`. The sum of
  * a block becomes a float by its first value (planes.h). Of two planes few rows take both at once,
- * more one after the other; most blocks do not need the second. */
+ * more one after the other; most blocks do not need the second. packed_bits: of decoded blocks that
+ * are decoded on the way, each while the one before it is computed on; or 0. */
 SIMD_INLINE SIMD_TARGET void NAME(tile)(struct int_product *job, const uint32_t bits,
                                         const uint32_t zero, const enum int_scales scales,
                                         const int most, const size_t n_planes, const size_t mt,
-                                        const size_t h0)
+                                        const size_t h0, const uint32_t packed_bits,
+                                        const enum int_scales packed_scales)
 {
     const int decoded = int_is_decoded(scales), has_min = int_has_min(scales);
     const int at_once = mt <= (SIMD_LANES == 8 ? 1 : int_groups(scales) == 1 ? 3 : 2);
@@ -384,6 +393,8 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(struct int_product *job, const uint32_t 
             f[t][h] = OP(load_ps)(acc + t * PANEL_ROWS + SIMD_LANES * h);
     for (uint32_t i = 0; i < job->n; i++, x += at.n_bytes * n_planes) {
         const uint32_t b = job->begin + i;
+        if (packed_bits)
+            NAME(decode_block)(job->w, packed_bits, packed_scales, b, job->decoded, i);
         w.p = decoded ? codes : codes + int_block_at(bits, scales, b);
         w.super = codes + int_super_at(bits, scales, b) - WIDTH / 2 * h0;
         if (decoded || n_ahead)

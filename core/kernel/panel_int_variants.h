@@ -76,19 +76,21 @@ SIMD_INLINE TARGET_AVX2VNNI __m256i dot_avx2vnni(__m256i sum, __m256i c, __m256i
 #undef SIMD_DOTS
 
 /* <name>_<level>_<planes>_<rows> */
-#define INT_TILE(target, name, level, bits, zero, scales, most, planes, mt)                        \
+#define INT_TILE(target, name, level, bits, zero, scales, most, planes, mt, packed_bits, packed)   \
     target static void name##_##level##_##planes##_##mt(struct int_product *job)                   \
     {                                                                                              \
         for (size_t h0 = 0; h0 < PANEL_ROWS / CPU_LANES_##level; h0 += 2)                          \
-            tile_##level(job, bits, zero, scales, most, planes, mt, h0);                           \
+            tile_##level(job, bits, zero, scales, most, planes, mt, h0, packed_bits, packed);      \
     }
+#define INT_DECODED(target, name, level, scales, most, planes, mt)                                 \
+    INT_TILE(target, name, level, 8, 0, scales, most, planes, mt, 0, scales)
 #define INT_TILES_6(target, name, level, scales, most, planes)                                     \
-    INT_TILE(target, name, level, 8, 0, scales, most, planes, 1)                                   \
-    INT_TILE(target, name, level, 8, 0, scales, most, planes, 2)                                   \
-    INT_TILE(target, name, level, 8, 0, scales, most, planes, 3)                                   \
-    INT_TILE(target, name, level, 8, 0, scales, most, planes, 4)                                   \
-    INT_TILE(target, name, level, 8, 0, scales, most, planes, 5)                                   \
-    INT_TILE(target, name, level, 8, 0, scales, most, planes, 6)
+    INT_DECODED(target, name, level, scales, most, planes, 1)                                      \
+    INT_DECODED(target, name, level, scales, most, planes, 2)                                      \
+    INT_DECODED(target, name, level, scales, most, planes, 3)                                      \
+    INT_DECODED(target, name, level, scales, most, planes, 4)                                      \
+    INT_DECODED(target, name, level, scales, most, planes, 5)                                      \
+    INT_DECODED(target, name, level, scales, most, planes, 6)
 #define INT_LEVEL(target, name, level, scales, most)                                               \
     INT_TILES_6(target, name, level, scales, most, 1)                                              \
     INT_TILES_6(target, name, level, scales, most, 2)
@@ -118,7 +120,7 @@ SIMD_INLINE TARGET_AVX2VNNI __m256i dot_avx2vnni(__m256i sum, __m256i c, __m256i
 
 /* A format's vector variants: few rows read the panel itself. */
 #define INT_DIRECT(target, level, bits, zero, scales, planes, mt)                                  \
-    INT_TILE(target, direct, level, bits, zero, scales, (1 << (bits)) - 1, planes, mt)
+    INT_TILE(target, direct, level, bits, zero, scales, (1 << (bits)) - 1, planes, mt, 0, scales)
 #define INT_DIRECT_1(target, level, bits, zero, scales)                                            \
     INT_DIRECT(target, level, bits, zero, scales, 1, 1)                                            \
     INT_DIRECT(target, level, bits, zero, scales, 2, 1)
@@ -148,7 +150,31 @@ SIMD_INLINE TARGET_AVX2VNNI __m256i dot_avx2vnni(__m256i sum, __m256i c, __m256i
     {                                                                                              \
         decode_##level(w, bits, zero, scales, begin, n, out);                                      \
     }
+/* The first tile of many decodes, where byte dot products leave the time for it. */
+#define INT_FIRST(bits, zero, scales, planes, mt)                                                  \
+    INT_TILE(TARGET_AVX512VNNI, first, avx512vnni, 8, zero, int_decoded_scales(scales), 255,       \
+             planes, mt, bits, scales)
+#define INT_FIRST_TILES(bits, zero, scales)                                                        \
+    INT_FIRST(bits, zero, scales, 1, 4)                                                            \
+    INT_FIRST(bits, zero, scales, 1, 5)                                                            \
+    INT_FIRST(bits, zero, scales, 1, 6)                                                            \
+    INT_FIRST(bits, zero, scales, 2, 4)                                                            \
+    INT_FIRST(bits, zero, scales, 2, 5)                                                            \
+    INT_FIRST(bits, zero, scales, 2, 6)
+#define INT_FIRST_NAMES(bits, planes)                                                              \
+    {                                                                                              \
+        [3] = (bits) == 8 ? NULL : first_avx512vnni_##planes##_4,                                  \
+        [4] = (bits) == 8 ? NULL : first_avx512vnni_##planes##_5,                                  \
+        [5] = (bits) == 8 ? NULL : first_avx512vnni_##planes##_6                                   \
+    }
+#define INT_FIRST_LEVEL(bits)                                                                      \
+    {                                                                                              \
+        INT_FIRST_NAMES(bits, 1), INT_FIRST_NAMES(bits, 2)                                         \
+    }
 #define INT_VARIANTS(bits, zero, scales)                                                           \
+    INT_FIRST_TILES(bits, zero, scales)                                                            \
+    static const struct int_tiles first = {                                                        \
+        {[CPU_AVX512VNNI] = INT_FIRST_LEVEL(bits), [CPU_AVX512BF16] = INT_FIRST_LEVEL(bits)}};     \
     INT_DIRECT_1(TARGET_AVX2, avx2, bits, zero, scales)                                            \
     INT_DIRECT_6(TARGET_AVX2VNNI, avx2vnni, bits, zero, scales, 1)                                 \
     INT_DIRECT_6(TARGET_AVX2VNNI, avx2vnni, bits, zero, scales, 2)                                 \
@@ -166,8 +192,9 @@ SIMD_INLINE TARGET_AVX2VNNI __m256i dot_avx2vnni(__m256i sum, __m256i c, __m256i
          [CPU_AVX512VNNI] = INT_DIRECT_LEVEL(avx512vnni, bits),                                    \
          [CPU_AVX512BF16] = INT_DIRECT_LEVEL(avx512vnni, bits)}};
 #define INT_SLOTS                                                                                  \
-    .direct = &direct, .decode = {decode_scalar,    decode_to_avx2,       decode_to_avx2vnni,      \
-                                  decode_to_avx512, decode_to_avx512vnni, decode_to_avx512vnni}
+    .direct = &direct, .first = &first,                                                            \
+    .decode = {decode_scalar,    decode_to_avx2,       decode_to_avx2vnni,                         \
+               decode_to_avx512, decode_to_avx512vnni, decode_to_avx512vnni}
 
 #else
 #define INT_VARIANTS(bits, ZERO, scales)
