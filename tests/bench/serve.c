@@ -297,7 +297,7 @@ static void listen_to(struct run *r, struct client *c, bool ended)
 static void wait_in_line(struct run *r, uint64_t t_ns)
 {
     if (r->n_waiting == r->cap_waiting) {
-        size_t cap = r->cap_waiting ? 2 * r->cap_waiting : 256;
+        size_t cap = 2 * r->cap_waiting;
         uint64_t *line = must(malloc(cap * sizeof(*line)));
         for (size_t i = 0; i < r->n_waiting; i++)
             line[i] = r->waiting[(r->head + i) % r->cap_waiting];
@@ -398,6 +398,8 @@ static void run_open(struct run *r, const struct options *o, uint32_t n_clients)
 {
     *r = (struct run){.o = o, .n_clients = n_clients, .epoll = epoll_create1(EPOLL_CLOEXEC)};
     r->clients = must(calloc(n_clients, sizeof(*r->clients)));
+    r->cap_waiting = 256;
+    r->waiting = must(calloc(r->cap_waiting, sizeof(*r->waiting)));
     for (uint32_t i = 0; i < n_clients; i++)
         r->clients[i].fd = -1;
 }
@@ -467,7 +469,7 @@ static void print_row(const struct run *r, double seconds, bool first)
     for (int i = 0; i < 3; i++)
         printf(" %8.2f %8.2f %8.2f |", percentile(groups[i], 50), percentile(groups[i], 90),
                percentile(groups[i], 99));
-    printf(" %6llu %5.1f%%\n", (unsigned long long)(r->n_failed + r->n_refused),
+    printf(" %6llu %5.1f%%\n", (unsigned long long)r->n_failed + r->n_refused,
            100 * r->cpu_s / seconds);
     if (r->why[0])
         fprintf(stderr, "serve: first failure: %s\n", r->why);
