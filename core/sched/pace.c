@@ -142,11 +142,13 @@ static uint32_t fixed_knots(const struct load *l)
     return n && l->rows[LOAD_PROMPT] ? place(n, &weight) + 1 + (weight > 0) : 0;
 }
 
-/* part . x was measured as ns: the filter's update. */
+/* part . x was measured as ns: the filter's update. Fixed parts are not moved, but the others' doubt
+ * about them changes all the same, or the covariance would be none any more (S. Schmidt, "Application
+ * of state-space methods to navigation problems", 1966). */
 static void measure(struct pace *p, const struct load *l, const double x[PACE_PARTS], double ns,
                     double error)
 {
-    double dx[PACE_PARTS], all = 0;
+    double dx[PACE_PARTS], gain[PACE_PARTS], all = 0;
     for (uint32_t i = 0; i < PACE_PARTS; i++) {
         dx[i] = 0;
         for (uint32_t j = 0; j < PACE_PARTS; j++)
@@ -154,15 +156,13 @@ static void measure(struct pace *p, const struct load *l, const double x[PACE_PA
         all += x[i] * dx[i];
     }
     all = (all > 0 ? all : 0) + noise * noise * ns * ns;
-    uint32_t n_fixed = fixed_knots(l);
-    memset(dx, 0, n_fixed * sizeof(*dx));
-    if (n_fixed)
-        dx[PACE_KNOTS + LOAD_DECODE] = 0;
+    for (uint32_t i = 0, n_fixed = fixed_knots(l); i < PACE_PARTS; i++)
+        gain[i] = i < n_fixed || (n_fixed && i == PACE_KNOTS + LOAD_DECODE) ? 0 : dx[i] / all;
     for (uint32_t i = 0; i < PACE_PARTS; i++) {
-        double part = p->part[i] + dx[i] / all * error, least = p->part[i] / 10;
+        double part = p->part[i] + gain[i] * error, least = p->part[i] / 10;
         p->part[i] = part > least ? part : least;
         for (uint32_t j = 0; j < PACE_PARTS; j++)
-            p->doubt[i][j] -= dx[i] * dx[j] / all;
+            p->doubt[i][j] += gain[i] * gain[j] * all - gain[i] * dx[j] - dx[i] * gain[j];
     }
 }
 

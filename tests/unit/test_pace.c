@@ -187,12 +187,45 @@ static void test_any_time(void **state)
     }
 }
 
+/* Hours of short questions, alone and beside others: steps without prompt rows are foretold all the
+ * time, a long prompt among them has whole steps, and doubt remains doubt. */
+static void test_short_questions(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < N_MACHINES; i++) {
+        struct machine m = machines[i];
+        struct pace p;
+        uint32_t rng = 5, n_steps;
+        pace_open(&p);
+        prefill(&p, &m, 100, 0, 0, 100e6, &n_steps);
+        for (int step = 0; step < 30000; step++) {
+            rng = rng * 1664525u + 1013904223u;
+            struct load l = decoding(rng >> 28, 10 + step % 120); /* 0 to 15 streams */
+            if (!l.rows[LOAD_DECODE] || (rng >> 16 & 15) == 0)
+                load_add(&l, LOAD_PROMPT, rng >> 8 & 7, 1 + (rng >> 12 & 7));
+            pace_learn(&p, &l, run(&m, &l));
+            for (int k = 0; k < PACE_PARTS; k++)
+                assert_true(p.doubt[k][k] >= 0);
+            l = decoding(1 + step % 15, 100);
+            if (step > 1000) {
+                assert_true(pace_ns(&p, &l) < exactly(&m, &l) * (1.15 + m.noise));
+                assert_true(pace_ns(&p, &l) > exactly(&m, &l) * (0.85 - m.noise));
+            }
+        }
+        struct load whole = {0};
+        load_add(&whole, LOAD_PROMPT, 0, 4000);
+        prefill(&p, &m, 4000, 0, 0, 100e6, &n_steps);
+        assert_true(n_steps < 2.5 * exactly(&m, &whole) / 100e6 + 10);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_keeps_step_ms),   cmocka_unit_test(test_streams_and_a_prompt),
         cmocka_unit_test(test_few_measured),    cmocka_unit_test(test_outlier),
         cmocka_unit_test(test_no_time_no_rows), cmocka_unit_test(test_any_time),
+        cmocka_unit_test(test_short_questions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
