@@ -4,10 +4,12 @@
 #include "core/base/cgroup.h"
 #include "core/base/mem.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -72,4 +74,16 @@ uint32_t thread_processors(void)
     if (quota && quota < n)
         n = quota;
     return n ? n : 1;
+}
+
+uint64_t thread_waited_ns(void)
+{
+    char line[96], *next;
+    int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, line, sizeof(line) - 1);
+    if (fd >= 0)
+        close(fd);
+    line[n > 0 ? n : 0] = '\0';
+    unsigned long long had = strtoull(line, &next, 10); /* kernels that do not count say 0 */
+    return had ? strtoull(next, NULL, 10) : UINT64_MAX;
 }

@@ -45,3 +45,7 @@ __attribute__((format(printf, 1, 2))) void thread_name(const char *fmt, ...);
 
 /* Processors this process may use: affinity mask and cgroup quota (rounded up), at least 1. */
 uint32_t thread_processors(void);
+
+/* How long the calling thread has stood ready while other threads had its processor; UINT64_MAX
+ * where the kernel does not tell. What the machine itself takes (steal) is not in it, nor sleep. */
+uint64_t thread_waited_ns(void);

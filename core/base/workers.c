@@ -41,14 +41,15 @@ struct signal {
 struct slot {
     struct signal go;                    /* raised to start a run */
     _Alignas(64) _Atomic uint64_t taken; /* section << 32 | chunks of its slice that are taken */
+    uint32_t processor;                  /* of those allowed, where it is pinned */
     _Alignas(64) struct worker w;
     pthread_t thread;
-    uint32_t processor;   /* of those allowed, where it is pinned */
     atomic_bool is_guest; /* of a busy process on its processor: rests before that takes it */
-    uint32_t section;     /* it is in, or passes through */
     bool takes_part, leaves;
+    uint32_t section;           /* it is in, or passes through */
     uint64_t awake_ns;          /* it has not rested since */
     uint64_t lost_ns, slept_ns; /* summed since the last look; in the run */
+    uint64_t waited_ns;         /* thread_waited_ns, when it was asked last */
 };
 
 struct workers {
@@ -117,7 +118,8 @@ static void signal_wake(struct signal *s)
         syscall(SYS_futex, &s->value, FUTEX_WAKE_PRIVATE, 1 << 30, NULL, NULL, 0);
 }
 
-/* What a thread has had of its processor. */
+/* What a thread has had of its processor. Up to the last tick only, but to ask for more (the thread's
+ * clock) makes the scheduler think, and may cost the processor right in the middle of a run. */
 struct use {
     uint64_t ns, wall_ns;
     long n_taken; /* how often the processor was given to another thread */
@@ -152,14 +154,17 @@ static void next_section(struct workers *pool, uint64_t meeting)
 static bool join(struct workers *pool, uint32_t section)
 {
     uint64_t seen = atomic_load(&pool->meeting);
-    for (;;) {
+    for (uint32_t i = 1;; i++) {
         if (section_of(seen) == section && !all_arrived(seen)) {
             if (atomic_compare_exchange_weak(&pool->meeting, &seen, seen + ONE_MORE))
                 return true;
         } else if ((int32_t)(section_of(seen) - section) > 0) {
             return false;
-        } else { /* about to begin or to end */
-            pause_cpu();
+        } else { /* about to end, by one that may need this processor for it */
+            if (i % SPINS)
+                pause_cpu();
+            else
+                sched_yield();
             seen = atomic_load(&pool->meeting);
         }
     }
@@ -223,6 +228,22 @@ uint32_t workers_barriers(const struct workers *pool)
 
 /* ---- runs ---- */
 
+/* What other threads had of a run: where the machine itself took much of it (steal), a thread that
+ * ran for microseconds is not to blame. Asked only if there was any, for asking takes microseconds. */
+static uint64_t lost_in(struct slot *self, const struct use *before, const struct use *after)
+{
+    uint64_t last = self->waited_ns, had = after->ns - before->ns + self->slept_ns;
+    uint64_t ran = after->wall_ns - before->wall_ns;
+    if (after->n_taken == before->n_taken)
+        return 0;
+    self->waited_ns = thread_waited_ns();
+    if (self->waited_ns == UINT64_MAX) /* nobody knows */
+        return ran > had ? ran - had : 0;
+    uint64_t waited = self->waited_ns > last ? self->waited_ns - last : 0;
+    uint64_t most = ran > self->slept_ns ? ran - self->slept_ns : 0;
+    return waited < most ? waited : most;
+}
+
 /* Runs fn and notes what went to other processes of the time it took, which is returned. */
 static uint64_t run(struct slot *self, workers_fn *fn, void *arg)
 {
@@ -233,11 +254,8 @@ static uint64_t run(struct slot *self, workers_fn *fn, void *arg)
     self->takes_part = self->w.id == 0 || join(self->w.pool, self->section);
     fn(&self->w, arg);
     struct use after = use_now();
-    uint64_t had = after.ns - before.ns + self->slept_ns;
-    uint64_t ran_ns = after.wall_ns - before.wall_ns;
-    if (after.n_taken > before.n_taken && ran_ns > had) /* else it was the machine itself */
-        self->lost_ns += ran_ns - had;
-    return ran_ns;
+    self->lost_ns += lost_in(self, &before, &after);
+    return after.wall_ns - before.wall_ns;
 }
 
 /* Into the run that is open; false: there is none. */

@@ -10,6 +10,8 @@
 #include "core/base/utf8.h"
 #include "core/base/workers.h"
 
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -275,6 +277,45 @@ static void shares_alone(void **state)
     }
 }
 
+static void *keep_busy(void *arg)
+{
+    atomic_bool *stop = arg;
+    while (!atomic_load(stop))
+        ;
+    return NULL;
+}
+
+/* Only what another thread had of the processor counts, not where the time went otherwise. */
+static void threads_wait_for_each_other(void **state)
+{
+    enum { MS = 1000000 };
+    cpu_set_t before, one;
+    pthread_t other;
+    atomic_bool stop = false;
+    double until = clock_ms() + PATIENCE_MS;
+    uint64_t slept, waited = thread_waited_ns();
+    (void)state;
+    if (waited == UINT64_MAX)
+        skip();
+    do { /* others that are busy here may take some of it */
+        slept = thread_waited_ns();
+        usleep(20000);
+        slept = thread_waited_ns() - slept;
+        assert_true(clock_ms() < until);
+    } while (slept > 10 * MS);
+    assert_int_equal(pthread_getaffinity_np(pthread_self(), sizeof(before), &before), 0);
+    CPU_ZERO(&one);
+    CPU_SET((size_t)sched_getcpu(), &one);
+    assert_int_equal(pthread_setaffinity_np(pthread_self(), sizeof(one), &one), 0);
+    assert_int_equal(pthread_create(&other, NULL, keep_busy, &stop), 0); /* on the same one */
+    waited = thread_waited_ns();
+    while (thread_waited_ns() - waited < 30 * MS)
+        assert_true(clock_ms() < until);
+    atomic_store(&stop, true);
+    pthread_join(other, NULL);
+    pthread_setaffinity_np(pthread_self(), sizeof(before), &before);
+}
+
 /* Beside a neighbour one worker becomes a guest, and is tried again, later each time that did not
  * help. */
 static void crowd_makes_guests(void **state)
@@ -386,13 +427,14 @@ static void group_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(utf8_round_trip),   cmocka_unit_test(utf8_refuses),
-        cmocka_unit_test(utf8_whole_cuts),   cmocka_unit_test(str_grows),
-        cmocka_unit_test(error_texts),       cmocka_unit_test(log_values),
-        cmocka_unit_test(mem_checks),        cmocka_unit_test(workers_meet),
-        cmocka_unit_test(shares_are_stolen), cmocka_unit_test(guests_come_and_go),
-        cmocka_unit_test(shares_alone),      cmocka_unit_test(crowd_makes_guests),
-        cmocka_unit_test(slices_cover),      cmocka_unit_test(group_memory),
+        cmocka_unit_test(utf8_round_trip),    cmocka_unit_test(utf8_refuses),
+        cmocka_unit_test(utf8_whole_cuts),    cmocka_unit_test(str_grows),
+        cmocka_unit_test(error_texts),        cmocka_unit_test(log_values),
+        cmocka_unit_test(mem_checks),         cmocka_unit_test(workers_meet),
+        cmocka_unit_test(shares_are_stolen),  cmocka_unit_test(guests_come_and_go),
+        cmocka_unit_test(shares_alone),       cmocka_unit_test(threads_wait_for_each_other),
+        cmocka_unit_test(crowd_makes_guests), cmocka_unit_test(slices_cover),
+        cmocka_unit_test(group_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
