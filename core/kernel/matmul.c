@@ -9,8 +9,8 @@
 
 #include <string.h>
 
-/* Tiles of X taken at a time (planes.h) and so many rows. */
-enum { TILES = 40, ROWS = TILES * PLANES_TILE, FLOAT_BLOCKS = 4 };
+/* Tiles of X taken at a time (planes.h) and their rows. */
+enum { TILES = 40, ROWS = TILES * PLANES_MANY, FLOAT_BLOCKS = 4 };
 
 /* Tiles up to which the blocks to come are fetched while those at hand are computed on: more take
  * longer than memory does. */
@@ -136,7 +136,8 @@ static void set_tile(const struct planes *x, const struct tiles *t, uint32_t i, 
         job->least[r] = least[row + r];
 }
 
-/* Tiles whose acc starts at 0: some blocks after the other, all tiles. */
+/* Tiles whose acc starts at 0: some blocks after the other, all tiles. Chunks are alike, for each fetches
+ * what the next one reads. */
 static void run_int(const struct panel *p, const uint8_t *w, const struct planes *x,
                     const float *least, const struct tiles *t, float *acc)
 {
@@ -144,27 +145,28 @@ static void run_int(const struct panel *p, const uint8_t *w, const struct planes
     struct int_decoded decoded;
     struct int_product job = {.w = w, .decoded = &decoded, .n = x->n_blocks, .acc = acc};
     int_tile_fn *direct = direct_tile(p, x, t, 0), *first = direct ? NULL : first_tile(p, x, t);
+    uint32_t n_chunks = (x->n_blocks + INT_BLOCKS - 1) / INT_BLOCKS;
     if (direct && x->n_tiles == 1) {
         set_tile(x, t, 0, least, &job);
         direct(&job);
         return;
     }
-    for (uint32_t b = 0; b < x->n_blocks; b += job.n) {
-        job.begin = b;
-        job.n = x->n_blocks - b < INT_BLOCKS ? x->n_blocks - b : INT_BLOCKS;
+    for (uint32_t i = 0; i < n_chunks; i++) {
+        job.begin = x->n_blocks * i / n_chunks;
+        job.n = x->n_blocks * (i + 1) / n_chunks - job.begin;
         job.acc = acc;
         if (!direct)
-            p->decode[level](w, b, first ? 0 : job.n, &decoded);
+            p->decode[level](w, job.begin, first ? 0 : job.n, &decoded);
         look_ahead(p->format, w, t->n, &job);
-        for (uint32_t i = 0; i < t->n; i++) {
-            set_tile(x, t, i, least, &job);
+        for (uint32_t k = 0; k < t->n; k++) {
+            set_tile(x, t, k, least, &job);
             if (direct)
-                direct_tile(p, x, t, i)(&job);
-            else if (first && i == 0)
+                direct_tile(p, x, t, k)(&job);
+            else if (first && k == 0)
                 first(&job);
             else
-                int_multiply(level, p->format, x->n_planes, tile_rows(t, i), &job);
-            job.acc += (size_t)tile_rows(t, i) * PANEL_ROWS;
+                int_multiply(level, p->format, x->n_planes, tile_rows(t, k), &job);
+            job.acc += (size_t)tile_rows(t, k) * PANEL_ROWS;
             job.ahead += 64UL * job.n_ahead * job.n;
         }
     }

@@ -172,8 +172,8 @@ struct int_product {
     float *acc;
     const uint8_t *ahead; /* lines of 64 bytes to prefetch, n_ahead for each block */
     uint32_t n_ahead;
-    float least[PLANES_TILE];       /* two planes: the scale from which a row reads the low one */
-    float low[2 * PLANES_TILE + 4]; /* room for scales and sums of a record */
+    float least[PLANES_TILE];   /* two planes: the scale from which a row reads the low one */
+    float low[2 * PLANES_TILE]; /* room for scales and sums of a record */
 };
 
 /* Tiles of one kind of block: [level][planes - 1][rows - 1]; NULL: decode, then multiply. */

@@ -143,19 +143,23 @@ SIMD_INLINE SIMD_TARGET VF NAME(one)(const uint8_t *p)
     return OP(set1_ps)(v);
 }
 
-/* Codes of one or two planes in a row each: q [rows, 32], and where there are more than mt, those of the
- * next record behind them. */
-SIMD_INLINE size_t NAME(codes_at)(const size_t row, const size_t mt)
+/* Some rows of a tile: n from r0 on, of mt in a record. */
+struct NAME(some) {
+    size_t mt, r0, n;
+};
+
+/* Where row r of them stands among a record's values of `size` bytes each; from n on, in the next record. */
+SIMD_INLINE size_t NAME(row_at)(const struct NAME(some) some, const size_t r, const size_t size)
 {
-    return row / mt * planes_record(mt).n_bytes + row % mt * PLANES_BLOCK;
+    return r / some.n * planes_record(some.mt).n_bytes + (some.r0 + r % some.n) * size;
 }
 
 /* u[row] += steps [begin, end) of a block with the codes q. */
 #if SIMD_DOTS
 SIMD_INLINE SIMD_TARGET void NAME(dots)(VI u[PLANES_TILE][2], const uint8_t *p, const uint32_t bits,
                                         const int most, const size_t begin, const size_t end,
-                                        const uint8_t *q, const size_t rows, const size_t mt,
-                                        const size_t h0)
+                                        const uint8_t *q, const size_t rows,
+                                        const struct NAME(some) some, const size_t h0)
 {
     (void)most;
     SIMD_UNROLL for (size_t j = begin; j < end; j++)
@@ -163,7 +167,7 @@ SIMD_INLINE SIMD_TARGET void NAME(dots)(VI u[PLANES_TILE][2], const uint8_t *p, 
         VI c0 = NAME(step)(p, bits, j, h0), c1 = NAME(step)(p, bits, j, h0 + 1);
         SIMD_UNROLL for (size_t r = 0; r < rows; r++)
         {
-            VI v = NAME(four)(q + NAME(codes_at)(r, mt) + 4 * j);
+            VI v = NAME(four)(q + NAME(row_at)(some, r, PLANES_BLOCK) + 4 * j);
             u[r][0] = NAME(dot)(u[r][0], c0, v);
             u[r][1] = NAME(dot)(u[r][1], c1, v);
         }
@@ -177,7 +181,8 @@ SIMD_INLINE SIMD_TARGET void NAME(dots)(VI u[PLANES_TILE][2], const uint8_t *p, 
  * registers than there are. */
 SIMD_INLINE SIMD_TARGET void NAME(dots_wide)(VI u[PLANES_TILE][2], const uint8_t *p,
                                              const size_t begin, const size_t end, const uint8_t *q,
-                                             const size_t rows, const size_t mt, const size_t h0)
+                                             const size_t rows, const struct NAME(some) some,
+                                             const size_t h0)
 {
     SIMD_UNROLL for (size_t j = begin; j < end; j++) SIMD_UNROLL for (size_t h = 0; h < 2; h++)
     {
@@ -185,7 +190,7 @@ SIMD_INLINE SIMD_TARGET void NAME(dots_wide)(VI u[PLANES_TILE][2], const uint8_t
         VI even = AND(c, OP(set1_epi16)(255)), odd = OP(srli_epi16)(c, 8);
         SIMD_UNROLL for (size_t r = 0; r < rows; r++)
         {
-            VI v = NAME(four)(q + NAME(codes_at)(r, mt) + 4 * j);
+            VI v = NAME(four)(q + NAME(row_at)(some, r, PLANES_BLOCK) + 4 * j);
             VI v_even = OP(srai_epi16)(OP(slli_epi16)(v, 8), 8), v_odd = OP(srai_epi16)(v, 8);
             u[r][h] = OP(add_epi32)(u[r][h], OP(madd_epi16)(even, v_even));
             u[r][h] = OP(add_epi32)(u[r][h], OP(madd_epi16)(odd, v_odd));
@@ -196,11 +201,11 @@ SIMD_INLINE SIMD_TARGET void NAME(dots_wide)(VI u[PLANES_TILE][2], const uint8_t
 
 SIMD_INLINE SIMD_TARGET void NAME(dots)(VI u[PLANES_TILE][2], const uint8_t *p, const uint32_t bits,
                                         const int most, const size_t begin, const size_t end,
-                                        const uint8_t *q, const size_t rows, const size_t mt,
-                                        const size_t h0)
+                                        const uint8_t *q, const size_t rows,
+                                        const struct NAME(some) some, const size_t h0)
 {
     if (most > 63) {
-        NAME(dots_wide)(u, p, begin, end, q, rows, mt, h0);
+        NAME(dots_wide)(u, p, begin, end, q, rows, some, h0);
         return;
     }
     VI pairs[PLANES_TILE][2];
@@ -210,7 +215,7 @@ SIMD_INLINE SIMD_TARGET void NAME(dots)(VI u[PLANES_TILE][2], const uint8_t *p, 
         VI c0 = NAME(step)(p, bits, j, h0), c1 = NAME(step)(p, bits, j, h0 + 1);
         SIMD_UNROLL for (size_t r = 0; r < rows; r++)
         {
-            VI v = NAME(four)(q + NAME(codes_at)(r, mt) + 4 * j);
+            VI v = NAME(four)(q + NAME(row_at)(some, r, PLANES_BLOCK) + 4 * j);
             VI m0 = OP(maddubs_epi16)(c0, v), m1 = OP(maddubs_epi16)(c1, v);
             pairs[r][0] = (j - begin) % n ? OP(add_epi16)(pairs[r][0], m0) : m0;
             pairs[r][1] = (j - begin) % n ? OP(add_epi16)(pairs[r][1], m1) : m1;
@@ -240,15 +245,6 @@ SIMD_INLINE SIMD_TARGET VI NAME(start)(const uint8_t *at, const uint32_t shift)
     return OP(add_epi32)(v, magic);
 }
 
-/* Adds a * b to a sum of a tile: in the register, or where there is none for it, in memory at `to`. */
-SIMD_INLINE SIMD_TARGET void NAME(add)(VF *kept, float *to, VF a, VF b)
-{
-    if (kept)
-        *kept = OP(fmadd_ps)(a, b, *kept);
-    else
-        OP(store_ps)(to, OP(fmadd_ps)(a, b, OP(load_ps)(to)));
-}
-
 /* The first mt of 8 floats, and zeros. */
 SIMD_INLINE SIMD_TARGET __m256 NAME(rows)(const void *at, const size_t mt)
 {
@@ -262,21 +258,23 @@ SIMD_INLINE SIMD_TARGET __m256 NAME(rows)(const void *at, const size_t mt)
 }
 
 /* Whether any of a tile's rows reads the low plane of a block, whose record is x: its scale is not below the
- * row's of `least`. Then of several rows job->low has what multiplies them, scales [mt] and sums [mt], with
+ * row's of `least`. Then of several rows job->low has what multiplies them, scales [n] and sums [n], with
  * zeros for those that do not. */
 SIMD_INLINE SIMD_TARGET bool NAME(choose)(struct int_product *job, const uint8_t *x,
-                                          const size_t mt, const int has_min)
+                                          const struct NAME(some) some, const int has_min)
 {
-    const struct planes_record at = planes_record(mt);
-    const __m256 scale = NAME(rows)(x + at.scale, mt);
-    const __m256 less = _mm256_cmp_ps(scale, NAME(rows)(job->least, mt), _CMP_LT_OQ);
-    const int all = (1 << mt) - 1;
+    const struct planes_record at = planes_record(some.mt);
+    const __m256 scale = NAME(rows)(x + at.scale + 4 * some.r0, some.n);
+    const __m256 less = _mm256_cmp_ps(scale, NAME(rows)(job->least + some.r0, some.n), _CMP_LT_OQ);
+    const int all = (1 << some.n) - 1;
     if ((_mm256_movemask_ps(less) & all) == all)
         return false;
-    if (mt > 1)
+    if (some.mt > 1)
         _mm256_storeu_ps(job->low, _mm256_andnot_ps(less, scale));
-    if (mt > 1 && has_min)
-        _mm256_storeu_ps(job->low + mt, _mm256_andnot_ps(less, NAME(rows)(x + at.sum, mt)));
+    if (some.mt > 1 && has_min) {
+        const __m256 sum = NAME(rows)(x + at.sum + 4 * some.r0, some.n);
+        _mm256_storeu_ps(job->low + some.n, _mm256_andnot_ps(less, sum));
+    }
     return true;
 }
 
@@ -286,10 +284,15 @@ struct NAME(block) {
     const float *by;
 };
 
-/* What of X multiplies the sums of a plane: scales [mt], then sums [mt]; shared with the compiler's view of
- * x, so that they are not read before they are needed. */
-#define FACTORS(plane)                                                                             \
-    ((plane) + 1 == planes && chosen ? (const uint8_t *)low : x + (plane)*at.n_bytes + at.scale)
+/* What multiplies row t's sums of a plane: its scale, or sum 1: what its minimum is multiplied by. */
+SIMD_INLINE SIMD_TARGET VF NAME(by)(const uint8_t *x, const float *low, const int chosen,
+                                    const struct NAME(some) some, const size_t t, const size_t sum)
+{
+    const struct planes_record at = planes_record(some.mt);
+    if (chosen)
+        return NAME(one)((const uint8_t *)(low + sum * some.n + t));
+    return NAME(one)(x + at.scale + 4 * (sum * some.mt + some.r0 + t));
+}
 
 /* A tile's sums f (not kept: acc) += a block of W times one or two planes of one of X, whose first record
  * is x. low: chosen scales and sums of the last, where `chosen`. Plane after plane, and in each the groups
@@ -298,32 +301,37 @@ SIMD_INLINE SIMD_TARGET void NAME(multiply)(struct NAME(block) w, const uint8_t 
                                             const float *low, const int chosen, const size_t planes,
                                             const uint32_t bits, const uint32_t shift,
                                             const enum int_scales scales, const int most,
-                                            const size_t mt, const size_t h0, const int kept,
-                                            VF f[PLANES_TILE][2], float *acc)
+                                            const struct NAME(some) some, const size_t h0,
+                                            const int kept, VF f[PLANES_TILE][2], float *acc)
 {
     const int decoded = int_is_decoded(scales), has_min = int_has_min(scales);
-    const size_t n_groups = int_groups(scales), n_steps = 8 / n_groups, rows = planes * mt;
+    const size_t n_groups = int_groups(scales), n_steps = 8 / n_groups, rows = planes * some.n;
     const size_t s_width = int_super_bytes(scales) ? WIDTH / 4 : WIDTH / 2;
     const size_t s_at = int_code_bytes(bits) - (WIDTH - s_width) * h0;
-    const struct planes_record at = planes_record(mt);
+    const struct planes_record at = planes_record(some.mt);
+    /* the minimum is added with the sum, where there are registers for both */
+    const int at_hand = has_min && SIMD_LANES == 16;
     VI u[2][PLANES_TILE][2];
     SIMD_UNROLL for (size_t plane = 0; plane < planes; plane++)
     {
+        const int last = plane + 1 == planes && chosen;
+        const uint8_t *factors = x + plane * at.n_bytes;
         SIMD_UNROLL for (size_t g = 0; g < n_groups; g++)
         {
-            const uint8_t *start = x + (n_groups == 2 ? at.halves + g * 4 * mt : at.start);
+            const uint8_t *start = x + (n_groups == 2 ? at.halves + g * 4 * some.mt : at.start);
             if (!kept)
                 SIMD_FORGET(acc);
             if (plane == 0) {
                 SIMD_UNROLL for (size_t r = 0; r < rows; r++) u[g][r][0] = u[g][r][1] =
                     has_min ? OP(set1_epi32)(PLANES_MAGIC)
-                            : NAME(start)(start + r / mt * at.n_bytes + 4 * (r % mt), shift);
-                NAME(dots)(u[g], w.p, bits, most, g * n_steps, (g + 1) * n_steps, x, rows, mt, 0);
+                            : NAME(start)(start + NAME(row_at)(some, r, 4), shift);
+                NAME(dots)
+                (u[g], w.p, bits, most, g * n_steps, (g + 1) * n_steps, x, rows, some, 0);
             }
             SIMD_UNROLL for (size_t h = 0; h < 2; h++)
             {
                 if (SIMD_DOTS) {
-                    SIMD_AFTER(x, u[g][rows - 1][h]);
+                    SIMD_AFTER(factors, u[g][rows - 1][h]);
                     if (chosen)
                         SIMD_AFTER(low, u[g][rows - 1][h]);
                 }
@@ -331,47 +339,63 @@ SIMD_INLINE SIMD_TARGET void NAME(multiply)(struct NAME(block) w, const uint8_t 
                                    : NAME(scale)(w.super, w.p + s_at, bits, scales, g, h);
                 VF base = decoded ? OP(load_ps)(w.by + INT_FACTOR(base[g]) + SIMD_LANES * h)
                                   : NAME(base)(scale);
-                SIMD_UNROLL for (size_t t = 0; t < mt; t++)
+                VF min = scale;
+                if (at_hand)
+                    min = decoded ? OP(load_ps)(w.by + INT_FACTOR(min) + SIMD_LANES * h)
+                                  : NAME(min)(w.super, w.p + s_at, scales, h);
+                SIMD_UNROLL for (size_t t = 0; t < some.n; t++)
                 {
-                    VF v = OP(fmadd_ps)(AS_FLOAT(u[g][plane * mt + t][h]), scale, base);
+                    VF v = OP(fmadd_ps)(AS_FLOAT(u[g][plane * some.n + t][h]), scale, base);
                     float *to = acc + t * PANEL_ROWS + SIMD_LANES * h;
-                    NAME(add)(kept ? &f[t][h] : NULL, to, v, NAME(one)(FACTORS(plane) + 4 * t));
-                    if (planes == 1 && h && t + 1 == mt && g + 1 < n_groups) {
+                    VF sum = kept ? f[t][h] : OP(load_ps)(to);
+                    sum = OP(fmadd_ps)(v, NAME(by)(factors, low, last, some, t, 0), sum);
+                    if (at_hand)
+                        sum = OP(fmadd_ps)(min, NAME(by)(factors, low, last, some, t, 1), sum);
+                    if (kept)
+                        f[t][h] = sum;
+                    else
+                        OP(store_ps)(to, sum);
+                    if (planes == 1 && h && t + 1 == some.n && g + 1 < n_groups) {
                         SIMD_AFTER(w.p, v);
                         SIMD_AFTER(x, v);
+                        SIMD_AFTER(factors, v);
                     }
                 }
             }
         }
-        if (has_min)
+        if (has_min && !at_hand)
             SIMD_UNROLL for (size_t h = 0; h < 2; h++)
             {
-                VF m = decoded ? OP(load_ps)(w.by + INT_FACTOR(min) + SIMD_LANES * h)
-                               : NAME(min)(w.super, w.p + s_at, scales, h);
-                SIMD_UNROLL for (size_t t = 0; t < mt; t++)
+                VF min = decoded ? OP(load_ps)(w.by + INT_FACTOR(min) + SIMD_LANES * h)
+                                 : NAME(min)(w.super, w.p + s_at, scales, h);
+                SIMD_UNROLL for (size_t t = 0; t < some.n; t++)
                 {
+                    VF by = NAME(by)(factors, low, last, some, t, 1);
                     float *to = acc + t * PANEL_ROWS + SIMD_LANES * h;
-                    NAME(add)
-                    (kept ? &f[t][h] : NULL, to, m, NAME(one)(FACTORS(plane) + 4 * (mt + t)));
+                    if (kept)
+                        f[t][h] = OP(fmadd_ps)(min, by, f[t][h]);
+                    else
+                        OP(store_ps)(to, OP(fmadd_ps)(min, by, OP(load_ps)(to)));
                 }
             }
     }
 }
-#undef FACTORS
 
-/* A tile: mt rows of X times 2 vectors of rows of W, from vector h0 on; codes up to `most`. The sum of
- * a block becomes a float by its first value (planes.h). Of two planes few rows take both at once,
- * more one after the other; most blocks do not need the second. packed_bits: of decoded blocks that
- * are decoded on the way, each while the one before it is computed on; or 0. */
+/* A tile: n rows from r0 on of mt of X times 2 vectors of rows of W, from vector h0 on; codes up to
+ * `most`. The sum of a block becomes a float by its first value (planes.h). Of two planes few rows take
+ * both at once, more one after the other; most blocks do not need the second. packed_bits: of decoded
+ * blocks that are decoded on the way, each while the one before it is computed on; or 0. */
 SIMD_INLINE SIMD_TARGET void NAME(tile)(struct int_product *job, const uint32_t bits,
                                         const uint32_t zero, const enum int_scales scales,
                                         const int most, const size_t n_planes, const size_t mt,
-                                        const size_t h0, const uint32_t packed_bits,
+                                        const size_t r0, const size_t n, const size_t h0,
+                                        const uint32_t packed_bits,
                                         const enum int_scales packed_scales)
 {
     const int decoded = int_is_decoded(scales), has_min = int_has_min(scales);
-    const int at_once = mt <= (SIMD_LANES == 8 ? 1 : int_groups(scales) == 1 ? 3 : 2);
+    const int at_once = n <= (SIMD_LANES == 8 ? 1 : int_groups(scales) == 1 ? 3 : 2);
     const struct planes_record at = planes_record(mt);
+    const struct NAME(some) some = {mt, r0, n};
     const uint8_t *x = job->x;
     /* from vector h0 on: what lies at it has constant offsets from here */
     const uint8_t *codes = (decoded ? job->decoded->codes : job->w) + WIDTH * h0;
@@ -380,16 +404,16 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(struct int_product *job, const uint32_t 
     const size_t stride = decoded ? job->decoded->stride : 0;
     const uint32_t shift = int_shift(decoded ? job->decoded->zero : zero);
     const uint8_t *ahead = job->ahead;
-    const uint32_t n_ahead = h0 ? 0 : job->n_ahead;
-    float *acc = job->acc + SIMD_LANES * h0;
+    const uint32_t n_ahead = h0 || r0 ? 0 : job->n_ahead;
+    float *acc = job->acc + r0 * PANEL_ROWS + SIMD_LANES * h0;
     /* acc stays in registers, unless unpacking needs these; 8 lanes have 16 */
-    const int kept =
-        SIMD_DOTS && (mt < 4 || (SIMD_LANES == 16 && (mt == 4 || decoded || bits == 8 ||
-                                                      (bits == 4 && n_planes == 1))));
+    const int kept = SIMD_DOTS && n <= 6 &&
+                     (n < 4 || (SIMD_LANES == 16 &&
+                                (n == 4 || decoded || bits == 8 || (bits == 4 && n_planes == 1))));
     struct NAME(block) w = {.by = by};
     VF f[PLANES_TILE][2];
     if (kept)
-        SIMD_UNROLL for (size_t t = 0; t < mt; t++) SIMD_UNROLL for (size_t h = 0; h < 2; h++)
+        SIMD_UNROLL for (size_t t = 0; t < n; t++) SIMD_UNROLL for (size_t h = 0; h < 2; h++)
             f[t][h] = OP(load_ps)(acc + t * PANEL_ROWS + SIMD_LANES * h);
     for (uint32_t i = 0; i < job->n; i++, x += at.n_bytes * n_planes) {
         const uint32_t b = job->begin + i;
@@ -400,18 +424,19 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(struct int_product *job, const uint32_t 
         if (decoded || n_ahead)
             for (uint32_t line = 0; line < n_ahead; line++, ahead += 64)
                 __builtin_prefetch(ahead, 0, 2);
-        else if (!h0)
+        else if (!h0 && !r0)
             SIMD_UNROLL for (uint32_t line = 0; line < int_block_bytes(bits, scales); line += 64)
                 __builtin_prefetch(w.p + INT_AHEAD + line);
         const float *low = job->low;
-        if (n_planes == 2 && at_once && NAME(choose)(job, x + at.n_bytes, mt, has_min)) {
-            NAME(multiply)(w, x, low, mt > 1, 2, bits, shift, scales, most, mt, h0, kept, f, acc);
+        if (n_planes == 2 && at_once && NAME(choose)(job, x + at.n_bytes, some, has_min)) {
+            NAME(multiply)(w, x, low, mt > 1, 2, bits, shift, scales, most, some, h0, kept, f, acc);
         } else {
-            NAME(multiply)(w, x, low, 0, 1, bits, shift, scales, most, mt, h0, kept, f, acc);
-            if (n_planes == 2 && !at_once && NAME(choose)(job, x + at.n_bytes, mt, has_min)) {
+            NAME(multiply)(w, x, low, 0, 1, bits, shift, scales, most, some, h0, kept, f, acc);
+            if (n_planes == 2 && !at_once && NAME(choose)(job, x + at.n_bytes, some, has_min)) {
                 const uint8_t *next = x + at.n_bytes;
                 SIMD_FORGET(w.p);
-                NAME(multiply)(w, next, low, 1, 1, bits, shift, scales, most, mt, h0, kept, f, acc);
+                NAME(multiply)
+                (w, next, low, 1, 1, bits, shift, scales, most, some, h0, kept, f, acc);
             }
         }
         if (decoded) {
@@ -420,7 +445,7 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(struct int_product *job, const uint32_t 
         }
     }
     if (kept)
-        SIMD_UNROLL for (size_t t = 0; t < mt; t++) SIMD_UNROLL for (size_t h = 0; h < 2; h++)
+        SIMD_UNROLL for (size_t t = 0; t < n; t++) SIMD_UNROLL for (size_t h = 0; h < 2; h++)
             OP(store_ps)(acc + t * PANEL_ROWS + SIMD_LANES * h, f[t][h]);
 }
 

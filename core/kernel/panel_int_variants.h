@@ -75,30 +75,42 @@ SIMD_INLINE TARGET_AVX2VNNI __m256i dot_avx2vnni(__m256i sum, __m256i c, __m256i
 #undef SIMD_LANES
 #undef SIMD_DOTS
 
+/* Rows of a tile at a time, where there are more than 6. */
+enum { INT_ROWS_avx2 = 4, INT_ROWS_avx2vnni = 4, INT_ROWS_avx512 = 4, INT_ROWS_avx512vnni = 8 };
+
 /* <name>_<level>_<planes>_<rows> */
 #define INT_TILE(target, name, level, bits, zero, scales, most, planes, mt, packed_bits, packed)   \
     target static void name##_##level##_##planes##_##mt(struct int_product *job)                   \
     {                                                                                              \
-        for (size_t h0 = 0; h0 < PANEL_ROWS / CPU_LANES_##level; h0 += 2)                          \
-            tile_##level(job, bits, zero, scales, most, planes, mt, h0, packed_bits, packed);      \
+        enum { ROWS = (mt) > 6 && INT_ROWS_##level < (mt) ? INT_ROWS_##level : (mt) };             \
+        for (size_t h0 = 0; h0 < PANEL_ROWS / CPU_LANES_##level; h0 += 2) {                        \
+            tile_##level(job, bits, zero, scales, most, planes, mt, 0, ROWS, h0, packed_bits,      \
+                         packed);                                                                  \
+            if (ROWS < (mt))                                                                       \
+                tile_##level(job, bits, zero, scales, most, planes, mt, ROWS, (mt)-ROWS, h0,       \
+                             packed_bits, packed);                                                 \
+        }                                                                                          \
     }
 #define INT_DECODED(target, name, level, scales, most, planes, mt)                                 \
     INT_TILE(target, name, level, 8, 0, scales, most, planes, mt, 0, scales)
-#define INT_TILES_6(target, name, level, scales, most, planes)                                     \
+#define INT_TILES_8(target, name, level, scales, most, planes)                                     \
     INT_DECODED(target, name, level, scales, most, planes, 1)                                      \
     INT_DECODED(target, name, level, scales, most, planes, 2)                                      \
     INT_DECODED(target, name, level, scales, most, planes, 3)                                      \
     INT_DECODED(target, name, level, scales, most, planes, 4)                                      \
     INT_DECODED(target, name, level, scales, most, planes, 5)                                      \
-    INT_DECODED(target, name, level, scales, most, planes, 6)
+    INT_DECODED(target, name, level, scales, most, planes, 6)                                      \
+    INT_DECODED(target, name, level, scales, most, planes, 7)                                      \
+    INT_DECODED(target, name, level, scales, most, planes, 8)
 #define INT_LEVEL(target, name, level, scales, most)                                               \
-    INT_TILES_6(target, name, level, scales, most, 1)                                              \
-    INT_TILES_6(target, name, level, scales, most, 2)
+    INT_TILES_8(target, name, level, scales, most, 1)                                              \
+    INT_TILES_8(target, name, level, scales, most, 2)
 #define INT_NAMES(name, level, planes)                                                             \
     {                                                                                              \
         name##_##level##_##planes##_1, name##_##level##_##planes##_2,                              \
             name##_##level##_##planes##_3, name##_##level##_##planes##_4,                          \
-            name##_##level##_##planes##_5, name##_##level##_##planes##_6                           \
+            name##_##level##_##planes##_5, name##_##level##_##planes##_6,                          \
+            name##_##level##_##planes##_7, name##_##level##_##planes##_8                           \
     }
 #define INT_LEVEL_NAMES(name, level)                                                               \
     {                                                                                              \
@@ -131,18 +143,24 @@ SIMD_INLINE TARGET_AVX2VNNI __m256i dot_avx2vnni(__m256i sum, __m256i c, __m256i
     INT_DIRECT(target, level, bits, zero, scales, planes, 4)                                       \
     INT_DIRECT(target, level, bits, zero, scales, planes, 5)                                       \
     INT_DIRECT(target, level, bits, zero, scales, planes, 6)
-/* Unpacking 5 or 6 bits for more than 4 rows does not pay: these tiles are left out. */
+#define INT_DIRECT_8(target, level, bits, zero, scales, planes)                                    \
+    INT_DIRECT_6(target, level, bits, zero, scales, planes)                                        \
+    INT_DIRECT(target, level, bits, zero, scales, planes, 7)                                       \
+    INT_DIRECT(target, level, bits, zero, scales, planes, 8)
+/* Unpacking 5 or 6 bits for more than 4 rows does not pay, nor any for more than 6 with 8 lanes: these
+ * tiles are left out. */
 #define INT_DIRECT_LARGE(bits, name) ((bits) == 5 || (bits) == 6 ? NULL : (name))
-#define INT_DIRECT_NAMES(level, bits, planes)                                                      \
+#define INT_DIRECT_NAMES_6(level, bits, planes)                                                    \
+    direct_##level##_##planes##_1, direct_##level##_##planes##_2, direct_##level##_##planes##_3,   \
+        direct_##level##_##planes##_4, INT_DIRECT_LARGE(bits, direct_##level##_##planes##_5),      \
+        INT_DIRECT_LARGE(bits, direct_##level##_##planes##_6)
+#define INT_DIRECT_NAMES_8(level, bits, planes)                                                    \
+    INT_DIRECT_NAMES_6(level, bits, planes),                                                       \
+        INT_DIRECT_LARGE(bits, direct_##level##_##planes##_7),                                     \
+        INT_DIRECT_LARGE(bits, direct_##level##_##planes##_8)
+#define INT_DIRECT_LEVEL(most, level, bits)                                                        \
     {                                                                                              \
-        direct_##level##_##planes##_1, direct_##level##_##planes##_2,                              \
-            direct_##level##_##planes##_3, direct_##level##_##planes##_4,                          \
-            INT_DIRECT_LARGE(bits, direct_##level##_##planes##_5),                                 \
-            INT_DIRECT_LARGE(bits, direct_##level##_##planes##_6)                                  \
-    }
-#define INT_DIRECT_LEVEL(level, bits)                                                              \
-    {                                                                                              \
-        INT_DIRECT_NAMES(level, bits, 1), INT_DIRECT_NAMES(level, bits, 2)                         \
+        {INT_DIRECT_NAMES_##most(level, bits, 1)}, { INT_DIRECT_NAMES_##most(level, bits, 2) }     \
     }
 #define INT_DECODE(target, level, bits, zero, scales)                                              \
     target static void decode_to_##level(const uint8_t *w, uint32_t begin, uint32_t n,             \
@@ -179,18 +197,18 @@ SIMD_INLINE TARGET_AVX2VNNI __m256i dot_avx2vnni(__m256i sum, __m256i c, __m256i
     INT_DIRECT_6(TARGET_AVX2VNNI, avx2vnni, bits, zero, scales, 1)                                 \
     INT_DIRECT_6(TARGET_AVX2VNNI, avx2vnni, bits, zero, scales, 2)                                 \
     INT_DIRECT_1(TARGET_AVX512, avx512, bits, zero, scales)                                        \
-    INT_DIRECT_6(TARGET_AVX512VNNI, avx512vnni, bits, zero, scales, 1)                             \
-    INT_DIRECT_6(TARGET_AVX512VNNI, avx512vnni, bits, zero, scales, 2)                             \
+    INT_DIRECT_8(TARGET_AVX512VNNI, avx512vnni, bits, zero, scales, 1)                             \
+    INT_DIRECT_8(TARGET_AVX512VNNI, avx512vnni, bits, zero, scales, 2)                             \
     INT_DECODE(TARGET_AVX2, avx2, bits, zero, scales)                                              \
     INT_DECODE(TARGET_AVX2VNNI, avx2vnni, bits, zero, scales)                                      \
     INT_DECODE(TARGET_AVX512, avx512, bits, zero, scales)                                          \
     INT_DECODE(TARGET_AVX512VNNI, avx512vnni, bits, zero, scales)                                  \
     static const struct int_tiles direct = {                                                       \
         {[CPU_AVX2] = {{direct_avx2_1_1}, {direct_avx2_2_1}},                                      \
-         [CPU_AVX2VNNI] = INT_DIRECT_LEVEL(avx2vnni, bits),                                        \
+         [CPU_AVX2VNNI] = INT_DIRECT_LEVEL(6, avx2vnni, bits),                                     \
          [CPU_AVX512] = {{direct_avx512_1_1}, {direct_avx512_2_1}},                                \
-         [CPU_AVX512VNNI] = INT_DIRECT_LEVEL(avx512vnni, bits),                                    \
-         [CPU_AVX512BF16] = INT_DIRECT_LEVEL(avx512vnni, bits)}};
+         [CPU_AVX512VNNI] = INT_DIRECT_LEVEL(8, avx512vnni, bits),                                 \
+         [CPU_AVX512BF16] = INT_DIRECT_LEVEL(8, avx512vnni, bits)}};
 #define INT_SLOTS                                                                                  \
     .direct = &direct, .first = &first,                                                            \
     .decode = {decode_scalar,    decode_to_avx2,       decode_to_avx2vnni,                         \

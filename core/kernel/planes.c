@@ -15,7 +15,8 @@
 struct planes planes_layout(uint32_t n_rows, uint32_t n_in, uint32_t n_planes, uint8_t *rows)
 {
     struct planes p = {.rows = rows, .n_rows = n_rows, .n_planes = n_planes};
-    p.n_tiles = n_rows / PLANES_TILE + (n_rows % PLANES_TILE != 0);
+    const uint32_t most = n_rows <= PLANES_TILE ? PLANES_TILE : PLANES_MANY;
+    p.n_tiles = n_rows / most + (n_rows % most != 0);
     p.n_blocks = n_in / PLANES_BLOCK + (n_in % PLANES_BLOCK != 0);
     p.row_bytes = planes_record(1).n_bytes * n_planes * p.n_blocks;
     return p;
@@ -373,6 +374,8 @@ SIMD_INLINE TARGET_AVX512 void block_avx512(const struct piece *piece, uint8_t *
             ROWS_AVX512(n_planes, 4)                                                               \
             ROWS_AVX512(n_planes, 5)                                                               \
             ROWS_AVX512(n_planes, 6)                                                               \
+            ROWS_AVX512(n_planes, 7)                                                               \
+            ROWS_AVX512(n_planes, 8)                                                               \
         }                                                                                          \
     }
 PIECE_AVX512(1)

@@ -1,8 +1,8 @@
 /* [kernel] Quantised activations: rows of X as one or two planes of 8-bit integers with one scale
  * per 32 values of k: x = s q, q = high or 256 high + low.
  *
- * Rows are multiplied in tiles of up to PLANES_TILE rows, spread evenly, and lie in the order in
- * which a tile reads them: for each tile, for each block of 32 values, for each plane, the high one
+ * Rows are multiplied in tiles, up to PLANES_TILE in one, more in several of up to PLANES_MANY, spread
+ * evenly, and lie in the order in which a tile reads them: for each tile, for each block of 32 values, for each plane, the high one
  * first, one record of mt rows,
  *
  *   codes [mt, 32] int8, then their scale [mt], s or of the high of two planes 256 s, the float
@@ -22,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { PLANES_BLOCK = 32, PLANES_TILE = 6, PLANES_MAGIC = 0x4b400000 };
+enum { PLANES_BLOCK = 32, PLANES_TILE = 8, PLANES_MANY = 6, PLANES_MAGIC = 0x4b400000 };
 #define PLANES_MAGIC_FLOAT 0x1.8p23F
 
 struct planes {
