@@ -26,7 +26,8 @@
 #define OPEN     (1U << 31)
 #define ONE_MORE (UINT64_C(1) << 16)
 
-enum { SPIN_NS = 50000, SPINS = 32 /* between looks at the clock */, YIELDS = 64, CHUNKS = 16 };
+enum { SPIN_NS = 50000, SPINS = 32 /* between looks at the clock */, YIELDS = 64 };
+enum { CHUNKS = 16 }; /* of a slice, at most */
 /* A guest works for so long and then rests: less than half of the time, so that it is let in at once
  * when it wakes, and its stretch ends before a time slice (3 to 4 ms) might. */
 enum { STRETCH_NS = 1000000, REST_NS = 1500000 };
@@ -46,10 +47,11 @@ struct slot {
     pthread_t thread;
     atomic_bool is_guest; /* of a busy process on its processor: rests before that takes it */
     bool takes_part, leaves;
-    uint32_t section;           /* it is in, or passes through */
-    uint64_t awake_ns;          /* it has not rested since */
-    uint64_t lost_ns, slept_ns; /* summed since the last look; in the run */
-    uint64_t waited_ns;         /* thread_waited_ns, when it was asked last */
+    uint32_t section;   /* it is in, or passes through */
+    uint64_t awake_ns;  /* it has not rested since */
+    uint64_t lost_ns;   /* to other threads, summed since the last look */
+    uint64_t slept_ns;  /* in the run, waiting */
+    uint64_t waited_ns; /* thread_waited_ns, when it was asked last */
 };
 
 struct workers {
@@ -59,7 +61,7 @@ struct workers {
     _Alignas(64) workers_fn *fn;
     void *arg;
     atomic_bool stop;
-    uint32_t first, n_runs; /* section of the run */
+    uint32_t first, n_runs; /* section that the run began with; runs so far */
     uint32_t n, n_started;
     bool pinned; /* the workers are, each to its own processor */
     cpu_set_t allowed;
@@ -83,7 +85,8 @@ static bool changed(const struct signal *s, unsigned seen)
     return atomic_load_explicit(&s->value, memory_order_acquire) != seen;
 }
 
-/* Returns when the value differs from seen. */
+/* Returns when the value differs from seen. A guest does not yield: its neighbour might keep the
+ * processor for a whole time slice, and one that slept is let in at once. */
 static void signal_wait(struct slot *self, struct signal *s, unsigned seen)
 {
     uint64_t begin = 0;
@@ -118,8 +121,9 @@ static void signal_wake(struct signal *s)
         syscall(SYS_futex, &s->value, FUTEX_WAKE_PRIVATE, 1 << 30, NULL, NULL, 0);
 }
 
-/* What a thread has had of its processor. Up to the last tick only, but to ask for more (the thread's
- * clock) makes the scheduler think, and may cost the processor right in the middle of a run. */
+/* What a thread has had of its processor. Up to the last tick only, but to ask for more (the
+ * thread's clock) makes the scheduler think, and may cost the processor right in the middle of a
+ * run. */
 struct use {
     uint64_t ns, wall_ns;
     long n_taken; /* how often the processor was given to another thread */
@@ -418,7 +422,7 @@ static void name_guests(struct workers *pool)
         atomic_store(&pool->slots[i].is_guest, i >= pool->crowd.n_hosts);
 }
 
-/* After a run: who takes part in all of the next one. */
+/* After a run: who is a guest in the next ones. */
 static void look_around(struct workers *pool, uint64_t ran_ns)
 {
     struct crowd *c = &pool->crowd;

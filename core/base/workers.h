@@ -50,19 +50,20 @@ bool worker_takes(const struct worker *w);
  * rest for rest_ns (< 1 s), until the pool looks at the crowd again. */
 void workers_guests(struct workers *pool, uint32_t n_hosts, uint32_t stretch_ns, uint32_t rest_ns);
 
-/* Sections that were ended by a barrier so far, of pools of two workers and more. */
+/* Sections that were ended by a barrier so far. */
 uint32_t workers_barriers(const struct workers *pool);
 
-/* [*begin, *end): this worker's share of n items, contiguous, in whole items. */
+/* [*begin, *end): this worker's slice of n items, contiguous, in whole items. share_take begins with
+ * it; alone it is for what may be left undone. */
 static inline void worker_slice(const struct worker *w, uint32_t n, uint32_t *begin, uint32_t *end)
 {
     *begin = (uint32_t)((uint64_t)n * w->id / w->n);
     *end = (uint32_t)((uint64_t)n * (w->id + 1) / w->n);
 }
 
-/* n items handed out in chunks: a worker takes those of its own slice, about eight and of `least`
- * items at least, one after the other, and then what is left of the others', so that one that was
- * held up costs little, and one that does not take part nothing. A barrier lies between two shares:
+/* n items handed out in chunks: a worker takes those of its own slice, 16 at most and of `least` items
+ * at least, one after the other, and then what is left of the others', so that one that was held up
+ * costs little, and one that does not take part nothing. A barrier lies between two shares:
  *
  *   struct share s = share_begin(w, n, 1);
  *   for (uint32_t begin, end; share_take(&s, &begin, &end);) ... */

@@ -1,7 +1,7 @@
 /* [kernel] The CPU level: which variants of the kernels run. Found at start-up; ATTEND_CPU=scalar
  * | avx2 | avx2vnni | avx512 | avx512vnni | avx512bf16 forces another one that the machine has (one
- * that it has not, or an unknown one, is an error that says so). Levels are no chain: there are machines with
- * AVX-512 VNNI that have not the VNNI of AVX2. */
+ * that it has not, or an unknown one, is an error that says so). Levels are no chain: there are
+ * machines with AVX-512 VNNI that have not the VNNI of AVX2. */
 #pragma once
 
 #include "core/base/error.h"
@@ -35,8 +35,8 @@ enum cpu_level {
 #endif
 
 /* The best level of this machine: the last, but CPU_AVX512BF16 only where its dot products are fast,
- * which the first call measures in less than a millisecond. On some processors they are half as fast
- * as FMA of floats, on others twice. */
+ * which the first call measures in less than a millisecond: on some processors they are half as fast
+ * as FMA of floats, on others twice. Thread: as cpu_has. */
 enum cpu_level cpu_detect(void);
 
 /* Whether this machine runs a level; the next one above `after` that it runs, else CPU_LEVELS.

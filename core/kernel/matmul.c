@@ -115,8 +115,8 @@ static int_tile_fn *first_tile(const struct panel *p, const struct planes *x, co
     return p->first ? p->first->tile[cpu_level()][x->n_planes - 1][tile_rows(t, 0) - 1] : NULL;
 }
 
-/* The tile that reads blocks of a panel as they are, or NULL. Reading 4 bits pays even twice, unless the
- * first time can decode for the second. */
+/* The tile that reads blocks of a panel as they are, or NULL. Reading 4 bits pays even twice, unless
+ * the first time can decode for the second. */
 static int_tile_fn *direct_tile(const struct panel *p, const struct planes *x,
                                 const struct tiles *t, uint32_t i)
 {
@@ -136,8 +136,8 @@ static void set_tile(const struct planes *x, const struct tiles *t, uint32_t i, 
         job->least[r] = least[row + r];
 }
 
-/* Tiles whose acc starts at 0: some blocks after the other, all tiles. Chunks are alike, for each fetches
- * what the next one reads. */
+/* Tiles whose acc starts at 0: some blocks after the other, all tiles. Chunks are alike, for each
+ * fetches what the next one reads. */
 static void run_int(const struct panel *p, const uint8_t *w, const struct planes *x,
                     const float *least, const struct tiles *t, float *acc)
 {

@@ -2,7 +2,7 @@
  *
  *   matrix         W [n_out, n_in], packed; its panels lie in a block of the caller
  *   matmul_input   X [n_rows, n_in], as float rows and, where a quantised matrix will read it, as
- *                  int8 planes with one scale per 32 values (a view: buffers are the caller's)
+ *                  planes of int8 with one scale per 32 values (a view: buffers are the caller's)
  *
  * Bits (README: the same bits): an element of Y depends on its row of X and its row of W only, never
  * on n_rows, the panel range, the worker or their number; OpenBLAS (below) excepted.
@@ -48,13 +48,13 @@ struct matmul_input {
     const float *x; /* [n_rows, n_in], 64-byte aligned */
     uint32_t n_rows, n_in;
     enum activations activations;
-    uint8_t *buffer; /* the quantised planes and scales, or NULL: float matrices only */
-    const float
-        *least; /* [n_rows] or NULL: of int16, which blocks are read as int8 (matmul_least) */
+    uint8_t *buffer;    /* the quantised planes and scales, or NULL: float matrices only */
+    const float *least; /* [n_rows] or NULL: of int16, which blocks are read as int8 */
 };
 
-/* A row's `least` where of blocks of 32 values of which none is this large the upper 8 bits are read:
- * those of int8. A row's outliers are what costs it accuracy, and they share a block with 31 others. */
+/* What stands in `least` for a row whose blocks of 32 values are read in 16 bits where one of them is
+ * at least `value` large, the others in their upper 8 bits, which are as good as int8. A row's outliers
+ * cost it accuracy, for each shares its scale with 31 others. */
 float matmul_least(float value);
 
 /* Bytes of buffer for at most n_rows rows of n_in values. */
@@ -87,7 +87,7 @@ enum { MATMUL_BLAS_ROWS = 64 }; /* fewer are not worth OpenBLAS's while */
 /* The columns of panels [begin, end) of W (first <= begin < end <= w->n_panels; 32 each), all rows.
  * n_rows 1 .. any. Panels may be computed in any order by anyone: bits do not depend on it. worker:
  * who calls (OpenBLAS has a scratch for each). OpenBLAS is used where matmul_blas(true) was said, W is
- * float and n_rows >= MATMUL_BLAS_ROWS. Where W is BF16, activations are int8 or some blocks are
+ * float and n_rows >= MATMUL_BLAS_ROWS; but where W is BF16, activations are int8 or some blocks are
  * read as int8, and the level is CPU_AVX512BF16, rows of X are rounded to BF16 instead. */
 void matmul_run_panels(const struct matrix *w, const struct matmul_input *in,
                        const struct matmul_output *out, uint32_t begin, uint32_t end,

@@ -61,6 +61,7 @@ static inline uint32_t int_code_bytes(uint32_t bits)
 }
 static inline int int_is_decoded(enum int_scales scales) { return scales >= SCALES_FLOAT; }
 
+/* Of a block after decoding. */
 static inline enum int_scales int_decoded_scales(enum int_scales scales)
 {
     return scales == SCALES_HALF       ? SCALES_FLOAT
@@ -161,19 +162,21 @@ void int_unpack(const struct int_format *f, const uint8_t *w, uint32_t row, uint
 void int_decode_scalar(const struct int_format *f, const uint8_t *w, uint32_t begin, uint32_t n,
                        struct int_decoded *out);
 
-/* acc [mt, PANEL_ROWS] += blocks [begin, begin + n) of the rows of a tile times those of w: per
- * group of 32 (or 16) values acc = acc + (scale * sum) * s, then, with a minimum, acc = acc + min *
- * (s * sum of q); the additions fused with their products at levels above scalar. */
+/* acc [mt, PANEL_ROWS] += blocks [begin, begin + n) of the rows of a tile times those of w: block
+ * after block, plane after plane, per group of 32 (or 16) values acc = acc + (scale * sum) * s, then,
+ * with a minimum, acc = acc + min * (s * sum of q), s and q of the plane; the additions fused with
+ * their products at levels above scalar. The low plane of a block is left out for rows whose scale
+ * there is less than `least`. */
 struct int_product {
-    const uint8_t *w;            /* direct: a panel */
-    struct int_decoded *decoded; /* else: n blocks */
+    const uint8_t *w;            /* a panel: for tiles that read or decode it */
+    struct int_decoded *decoded; /* n blocks: decoded, or room for a tile that decodes */
     uint32_t begin, n;
     const uint8_t *x; /* the tile's record of block `begin` (planes.h) */
     float *acc;
     const uint8_t *ahead; /* lines of 64 bytes to prefetch, n_ahead for each block */
     uint32_t n_ahead;
-    float least[PLANES_TILE];   /* two planes: the scale from which a row reads the low one */
-    float low[2 * PLANES_TILE]; /* room for scales and sums of a record */
+    float least[PLANES_TILE];   /* [mt]: the scale from which a row reads the low plane */
+    float low[2 * PLANES_TILE]; /* room for a tile: scales and sums of a low record */
 };
 
 /* Tiles of one kind of block: [level][planes - 1][rows - 1]; NULL: decode, then multiply. */

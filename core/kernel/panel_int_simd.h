@@ -1,8 +1,8 @@
 /* [kernel] Integer panels in vectors: a template, included by panel_int_variants.h once for each
  * CPU level, with
  *
- *   SIMD         the level's name: a CPU level of cpu.h           SIMD_TARGET  its target attribute
- *   SIMD_LANES   8 or 16 rows of W in a vector              SIMD_DOTS    1: byte dot products
+ *   SIMD         a level of cpu.h, by its name       SIMD_TARGET  its target attribute
+ *   SIMD_LANES   8 or 16 rows of W in a vector       SIMD_DOTS    1: byte dot products
  *
  * With byte dot products, dot_<level>(sum, codes, q) is sum + the four products of each lane, and
  * codes lie in the upper bits of their bytes, so that every zero point is 128. Without, codes are as
@@ -148,7 +148,8 @@ struct NAME(some) {
     size_t mt, r0, n;
 };
 
-/* Where row r of them stands among a record's values of `size` bytes each; from n on, in the next record. */
+/* Where row r of them stands among a record's values of `size` bytes each; from n on, in the next
+ * record. */
 SIMD_INLINE size_t NAME(row_at)(const struct NAME(some) some, const size_t r, const size_t size)
 {
     return r / some.n * planes_record(some.mt).n_bytes + (some.r0 + r % some.n) * size;
@@ -245,21 +246,21 @@ SIMD_INLINE SIMD_TARGET VI NAME(start)(const uint8_t *at, const uint32_t shift)
     return OP(add_epi32)(v, magic);
 }
 
-/* The first mt of 8 floats, and zeros. */
-SIMD_INLINE SIMD_TARGET __m256 NAME(rows)(const void *at, const size_t mt)
+/* The first n of 8 floats, and zeros. */
+SIMD_INLINE SIMD_TARGET __m256 NAME(rows)(const void *at, const size_t n)
 {
 #if SIMD_LANES == 16
-    return _mm256_maskz_loadu_ps((__mmask8)((1U << mt) - 1), at);
+    return _mm256_maskz_loadu_ps((__mmask8)((1U << n) - 1), at);
 #else
     const __m256i rows =
-        _mm256_cmpgt_epi32(_mm256_set1_epi32((int)mt), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+        _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
     return _mm256_maskload_ps(at, rows);
 #endif
 }
 
-/* Whether any of a tile's rows reads the low plane of a block, whose record is x: its scale is not below the
- * row's of `least`. Then of several rows job->low has what multiplies them, scales [n] and sums [n], with
- * zeros for those that do not. */
+/* Whether any of a tile's rows reads the low plane of a block, whose record is x: its scale there is
+ * not below the row's `least`. Then job->low has what multiplies several rows, scales [n] and sums
+ * [n], with zeros for those that do not read it. */
 SIMD_INLINE SIMD_TARGET bool NAME(choose)(struct int_product *job, const uint8_t *x,
                                           const struct NAME(some) some, const int has_min)
 {
@@ -294,9 +295,9 @@ SIMD_INLINE SIMD_TARGET VF NAME(by)(const uint8_t *x, const float *low, const in
     return NAME(one)(x + at.scale + 4 * (sum * some.mt + some.r0 + t));
 }
 
-/* A tile's sums f (not kept: acc) += a block of W times one or two planes of one of X, whose first record
- * is x. low: chosen scales and sums of the last, where `chosen`. Plane after plane, and in each the groups
- * in order, then what the minimum adds. */
+/* A tile's sums f (not kept: acc) += a block of W times one or two planes of one of X, whose first
+ * record is x. low: where `chosen`, scales and sums of the last plane, by NAME(choose). Plane after
+ * plane, and in each the groups in order, then what the minimum adds. */
 SIMD_INLINE SIMD_TARGET void NAME(multiply)(struct NAME(block) w, const uint8_t *x,
                                             const float *low, const int chosen, const size_t planes,
                                             const uint32_t bits, const uint32_t shift,
@@ -382,9 +383,9 @@ SIMD_INLINE SIMD_TARGET void NAME(multiply)(struct NAME(block) w, const uint8_t 
 }
 
 /* A tile: n rows from r0 on of mt of X times 2 vectors of rows of W, from vector h0 on; codes up to
- * `most`. The sum of a block becomes a float by its first value (planes.h). Of two planes few rows take
- * both at once, more one after the other; most blocks do not need the second. packed_bits: of decoded
- * blocks that are decoded on the way, each while the one before it is computed on; or 0. */
+ * `most`. The sum of a block becomes a float by its first value (planes.h). Of two planes few rows
+ * take both at once, more one after the other; most blocks do not need the second. packed_bits: of
+ * decoded blocks that are decoded on the way, each while the one before it is computed on; or 0. */
 SIMD_INLINE SIMD_TARGET void NAME(tile)(struct int_product *job, const uint32_t bits,
                                         const uint32_t zero, const enum int_scales scales,
                                         const int most, const size_t n_planes, const size_t mt,

@@ -42,9 +42,9 @@ static uint32_t greatest(const float *x)
 static inline int32_t rounded(float v)
 {
     int32_t bits;
-    v += 0x1.8p23F;
+    v += PLANES_MAGIC_FLOAT;
     memcpy(&bits, &v, sizeof(bits));
-    return bits - 0x4b400000;
+    return bits - PLANES_MAGIC;
 }
 
 /* The codes of one block, and of each plane their sums over 16. */
@@ -54,8 +54,8 @@ static void codes_of(const float *x, float inverse, const int n_planes, int8_t *
     int32_t q[2][PLANES_BLOCK];
     for (int i = 0; i < PLANES_BLOCK; i++)
         q[0][i] = q[1][i] = rounded(x[i] * inverse);
-    for (int i = 0; i < PLANES_BLOCK && n_planes == 2;
-         i++) { /* 256 high + low, low in [-128, 127] */
+    for (int i = 0; i < PLANES_BLOCK && n_planes == 2; i++) {
+        /* 256 high + low, low in [-128, 127] */
         q[0][i] = (q[0][i] + 128) >> 8;
         q[1][i] -= 256 * q[0][i];
     }
@@ -194,7 +194,7 @@ SIMD_INLINE TARGET_AVX2 void block_avx2(const struct place *to, const int n_plan
 {
     int32_t sum[2][2];
     struct block_scale s = scale_of(greatest_avx2(x), n_planes == 1 ? STEPS_8 : STEPS_16, &x);
-    const __m256 inverse = _mm256_set1_ps(s.inverse), magic = _mm256_set1_ps(0x1.8p23F);
+    const __m256 inverse = _mm256_set1_ps(s.inverse), magic = _mm256_set1_ps(PLANES_MAGIC_FLOAT);
     __m256i q[4], h[4];
     for (int i = 0; i < 4; i++) {
         __m256 v = _mm256_add_ps(_mm256_mul_ps(_mm256_loadu_ps(x + (size_t)8 * i), inverse), magic);

@@ -1,9 +1,9 @@
 /* [kernel] Quantised activations: rows of X as one or two planes of 8-bit integers with one scale
  * per 32 values of k: x = s q, q = high or 256 high + low.
  *
- * Rows are multiplied in tiles, up to PLANES_TILE in one, more in several of up to PLANES_MANY, spread
- * evenly, and lie in the order in which a tile reads them: for each tile, for each block of 32 values, for each plane, the high one
- * first, one record of mt rows,
+ * Rows are multiplied in tiles: up to PLANES_TILE in one, more in several of up to PLANES_MANY, spread
+ * evenly. They lie in the order in which a tile reads them: for each tile, for each block of 32
+ * values, for each plane, the high one first, one record of mt rows,
  *
  *   codes [mt, 32] int8, then their scale [mt], s or of the high of two planes 256 s, the float
  *   scale * sum(codes) [mt], and as integers the start [mt] of sums with a zero point of 128,
@@ -22,7 +22,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { PLANES_BLOCK = 32, PLANES_TILE = 8, PLANES_MANY = 6, PLANES_MAGIC = 0x4b400000 };
+enum { PLANES_BLOCK = 32, PLANES_TILE = 8, PLANES_MANY = 6 };
+enum { PLANES_MAGIC = 0x4b400000 }; /* the bits of PLANES_MAGIC_FLOAT */
 #define PLANES_MAGIC_FLOAT 0x1.8p23F
 
 struct planes {
@@ -67,7 +68,7 @@ struct planes_part {
 /* Quantises them into their places. A block with a value that is not finite has the scale NaN. */
 void planes_quantise(const struct planes *p, const struct planes_part *part);
 
-/* The scale of a block in two planes whose largest value is this. */
+/* The scale s of a block in two planes whose largest value is this. */
 float planes_scale(float value);
 
 /* Tile i has rows [planes_tile(p, i), planes_tile(p, i + 1)); its records are at planes_at. */

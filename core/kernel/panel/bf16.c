@@ -7,8 +7,9 @@ extern const struct panel panel_bf16;
 
 #if defined(__x86_64__)
 
-/* Values of k whose rows of X are rounded at a time. */
-enum { DOTS_K = 256 };
+/* Values of k whose rows of X are rounded at a time; bytes of W from those at hand to what is
+ * fetched. */
+enum { DOTS_K = 256, DOTS_AHEAD = 4096 };
 
 /* In assembly as in panel_int_variants.h. */
 SIMD_INLINE TARGET_AVX512 __m512 dot(__m512 sum, __m512i w, uint32_t x)
@@ -17,7 +18,7 @@ SIMD_INLINE TARGET_AVX512 __m512 dot(__m512 sum, __m512i w, uint32_t x)
     return sum;
 }
 
-/* n values of a row to pairs of BF16, the last one's partner 0: n rounded up to 32. */
+/* n values of a row to pairs of BF16 [n rounded up to 16, / 2], zeros behind the last. */
 SIMD_INLINE TARGET_AVX512 void round_row(const float *x, uint32_t n, uint32_t *pairs)
 {
     for (uint32_t k = 0; k < n; k += 16, pairs += 8) {
@@ -62,8 +63,8 @@ SIMD_INLINE TARGET_AVX512 void dots_tile(const struct float_product *job, const 
         for (size_t t = 0; t < mt; t++)
             round_row(job->x + t * job->x_stride + k, n, q[t]);
         for (uint32_t j = 0; j < n / 2; j++, w += 128) {
-            __builtin_prefetch(w + 4096);
-            __builtin_prefetch(w + 4096 + 64);
+            __builtin_prefetch(w + DOTS_AHEAD);
+            __builtin_prefetch(w + DOTS_AHEAD + 64);
             pair(f, w, _mm512_load_si512(w + 64), q, j, mt);
         }
         if (n % 2)
