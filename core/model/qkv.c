@@ -7,7 +7,8 @@
 #include "core/kernel/panel.h"
 #include "core/model/stages.h"
 
-/* Panels [begin, end) of the stack. Matrix i has the panels from `at` and the columns from `column` on. */
+/* Panels [begin, end) of the stack. Matrix i has the panels from `at` and the columns from `column`
+ * on. */
 static void run_panels(const struct step *s, const struct stack *w, const struct matmul_input *in,
                        struct matmul_output *out, uint32_t begin, uint32_t end)
 {

@@ -30,7 +30,7 @@
 struct norm {
     const float *gain; /* [dim]; NULL = no norm in this place */
     const float *bias; /* [dim] or NULL */
-    float rms;         /* of the gain: that of a normed row, nearly; 1 without */
+    float rms;         /* root mean square of the gain, nearly that of a normed row; 1 without */
 };
 
 /* One to three matrices that read the same input and write side by side: Y = X [W0; W1; W2]^T + b.
@@ -42,8 +42,8 @@ struct stack {
     const float *bias; /* [n_out] or NULL */
     bool quantised;    /* one of them reads integers */
     bool floats;       /* one of them reads floats */
-    float fine; /* with int8 activations, 16 bits are read of a block of 32 of which a value is
-                          at least this times the row's root mean square; 0: of all; INFINITY: none */
+    float fine;        /* with int8 activations: how many times the row's root mean square one of 32
+                        * values must be for 16 bits to be read of all; 0: always; INFINITY: never */
 };
 
 /* The norms around a branch, by where they stand (arch.h); absent ones are NULL inside. */
@@ -111,7 +111,7 @@ enum { TILE_PANELS = 8 };
 struct scratch {
     float *tile;          /* [2, rows, up to TILE_PANELS panels]: columns just computed */
     float *scale;         /* [rows]: what a norm multiplies a product's rows by */
-    float *least;         /* [rows]: from which value on a block is read in 16 bits */
+    float *least;         /* [rows]: which blocks are read in 16 bits (matmul_least) */
     float *row;           /* [dim] */
     float *q, *o, *all_o; /* [queries, head_dim] */
     float *s;             /* [ATTENTION_BLOCK, page_tokens] */
@@ -201,7 +201,7 @@ int32_t slot_of(const struct step *s, uint32_t layer, uint32_t r);
 
 uint32_t stack_panels(const struct stack *w);
 
-/* n_rows rows of a feed as the stack reads them: of two planes, the whole of both. */
+/* n_rows rows of a feed as the stack reads them: if in 16 bits, all blocks. */
 struct matmul_input feed_input(const struct step *s, const struct stack *w, const struct feed *feed,
                                uint32_t n_rows);
 bool feed_floats(const struct step *s, const struct stack *w); /* the floats of a feed are read */
@@ -229,8 +229,10 @@ void norm_rows(const struct step *s, const struct into *into, uint32_t n_rows, u
                uint32_t end);
 void norm_panels(const struct step *s, const struct into *into, uint32_t n_rows, uint32_t begin,
                  uint32_t end);
-const float *norm_scale(const struct step *s, uint32_t n_rows); /* [n_rows] or NULL */
-/* The rows of h that this norm made, for the stack: 16 bits where its `fine` says so. scale: norm_scale's. */
+/* [n_rows], or NULL: the norm divides at once, or this worker takes nothing. */
+const float *norm_scale(const struct step *s, uint32_t n_rows);
+/* The rows of h that this norm made, for the stack: in 16 bits those blocks that its `fine` says.
+ * scale: norm_scale's. */
 struct matmul_input norm_input(const struct step *s, const struct stack *w, const struct norm *norm,
                                const float *scale, uint32_t n_rows);
 

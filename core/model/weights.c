@@ -394,6 +394,7 @@ static int make_room(struct list *l, float **vectors, struct error *err)
     return 0;
 }
 
+/* The gain's [dim] root mean square. */
 static void set_rms(struct norm *n, uint32_t dim)
 {
     double sum = 0;
@@ -402,28 +403,29 @@ static void set_rms(struct norm *n, uint32_t dim)
     n->rms = n->gain ? (float)sqrt(sum / dim) : 1;
 }
 
-/* What reads 16 bits where activations are int8. A few outliers make the scale of their block coarse for
- * its other values, so most of a row's rounding error is in few blocks (of Q, K and V's input 89 % in a
- * tenth): where a norm's result goes, only these are read in 16 bits, and what is multiplied twice is
- * little; the MLP's hidden layer has less of that, and is read whole in the outermost layers, where it
- * matters most. Mean KL to float activations over tests/bench/accuracy.txt (SmolLM2-135M Q4_1): 8 bits
- * for all 0.0029, these 0.0009; with all blocks of Q, K, V and the head instead of any of the MLP's 0.0014;
- * without the hidden layers 0.0011. */
+/* What reads 16 bits where activations are int8. A few outliers make the scale of their block coarse
+ * for its other values, so most of a row's rounding error is in few blocks (of Q, K and V's input 89 %
+ * in a tenth): where a norm's result goes, only these are read in 16 bits, and what is multiplied twice
+ * is little; the MLP's hidden layer has less of that, and is read whole in the outermost layers, where
+ * it matters most. Mean KL to float activations over tests/bench/accuracy.txt (SmolLM2-135M Q4_1): 8
+ * bits for all 0.0029, these 0.0009; with all blocks of Q, K, V and the head instead of any of the
+ * MLP's 0.0014; without the hidden layers 0.0011. */
 static void refine(struct weights *w, const struct hparams *h)
 {
-    enum { OUTERMOST = 2 }; /* layers at each end */
+    enum { OUTERMOST = 2 };                      /* layers at each end */
+    const float outlier = 4, outlier_of_mlp = 5; /* times the row's root mean square */
     for (uint32_t i = 0; i < h->n_layers; i++) {
         struct layer *l = &w->layers[i];
         bool outer = i < OUTERMOST || h->n_layers - i <= OUTERMOST;
         set_rms(&l->attn.before, h->dim);
         set_rms(&l->ffn.before, h->dim);
-        l->qkv.fine = 4;
+        l->qkv.fine = outlier;
         l->out.fine = INFINITY;
-        l->up.fine = 5;
+        l->up.fine = outlier_of_mlp;
         l->down.fine = outer ? 0 : INFINITY;
     }
     set_rms(&w->output_norm, h->dim);
-    w->head.fine = 4;
+    w->head.fine = outlier;
 }
 
 int weights_open(struct weights *w, const struct checkpoint *c, const struct hparams *h,

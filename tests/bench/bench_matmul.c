@@ -7,8 +7,8 @@
  *                [--sparse N]
  *
  * planes 0: float activations. set: as many copies of W, read in turn, as have that size: more than
- * the caches hold and less measure the memory. sparse: of two planes the
- * second is read of every Nth block only, though all are counted. A shape is columns x rows of W^T: n_out x n_in. */
+ * the caches hold and less measure the memory. sparse: of two planes the second is read of every Nth
+ * block only, though all are counted. A shape is columns x rows of W^T: n_out x n_in. */
 #include "core/base/sort.h"
 #include "core/base/workers.h"
 #include "core/kernel/cpu.h"
@@ -180,7 +180,7 @@ static void bench_shape(struct job *job, int id, uint32_t n_out, uint32_t n_in)
         x[i] = (float)(int32_t)next() * 0x1p-31F * (i / 32 % job->o->sparse ? 1 : 8);
     float *least = aligned_alloc(64, (most * sizeof(float) + 63) / 64 * 64);
     for (uint32_t r = 0; r < most; r++)
-        least[r] = job->o->sparse > 1 ? 2.0F / 32639 : 0;
+        least[r] = job->o->sparse > 1 ? matmul_least(2) : 0; /* between 1 and 8 */
     for (const char *planes = job->o->planes; planes;) {
         uint32_t n = number(&planes);
         for (const char *rows = job->o->rows; rows;) {

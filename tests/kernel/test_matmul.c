@@ -18,11 +18,11 @@ struct problem {
     enum data weights, rows;
     enum activations activations;
     uint32_t n_rows, n_out, n_in;
-    float least; /* of all rows (matmul_input); 0: NULL */
+    float least; /* 16 bits of all rows' blocks with a value of at least this; 0: of all blocks */
 };
 
 /* Of rows_new's random rows some have all blocks above it, some none, some both. */
-#define LEAST (0.96F * 31 / 32639)
+#define LEAST (0.96F * 31)
 
 static const char *describe(const struct problem *p)
 {
@@ -121,7 +121,7 @@ static float ref_int(const struct problem *p, const struct part *w, const int32_
     for (uint32_t k = 0; k < p->n_in; k += 32) {
         int32_t high[32], low[32];
         float s = scale[k / 32];
-        bool fine = p->activations == ACTIVATIONS_INT16, both = fine && !(s < p->least);
+        bool fine = p->activations == ACTIVATIONS_INT16, both = fine && !(s < p->least / 32639);
         for (uint32_t i = 0; i < 32; i++) {
             high[i] = fine ? (q[k + i] + 128) >> 8 : q[k + i];
             low[i] = fine ? q[k + i] - 256 * high[i] : 0;
@@ -232,7 +232,7 @@ static void run(const struct problem *p, const struct matrix *w, const float *x,
         x, p->n_rows, p->n_in, p->activations, buffer, p->least > 0 ? least : NULL};
     struct matmul_output out = {.y = y, .stride = p->n_out, .bias = bias};
     for (uint32_t r = 0; r < p->n_rows; r++)
-        least[r] = p->least;
+        least[r] = matmul_least(p->least);
     for (uint32_t i = 0; i < n_workers; i++)
         matmul_quantise(&in, p->n_rows * i / n_workers, p->n_rows * (i + 1) / n_workers);
     for (uint32_t i = 0; i < n_workers; i++) {
