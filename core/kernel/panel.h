@@ -2,13 +2,15 @@
  * PANEL_ROWS rows of W (output channels) side by side over the whole of k, so that a vector lane
  * is an output row, no horizontal sum is left, and a worker reads one sequential stream.
  *
- * Two kinds. Float panels multiply floats. Integer panels hold codes in blocks of 32 values of k
- * (panel_int.h) and multiply them with quantised rows of X (planes.h); where activations stay
- * float, their blocks are dequantised and multiplied as floats.
+ * Two kinds. Float panels multiply floats; BF16's variant for CPU_AVX512BF16 rounds rows of X to
+ * BF16 first. Integer panels hold codes in blocks of 32 values of k (panel_int.h) and multiply them
+ * with quantised rows of X (planes.h); where activations stay float, their blocks are dequantised
+ * and multiplied as floats.
  *
  * A format's file holds its variants for every CPU level; a missing one is the next lower one.
  * All variants add into acc [n_rows, PANEL_ROWS], one chain over k in ascending order for each
- * element. Pure functions: ANY_THREAD. */
+ * element, in steps of a value, of two (BF16) or of a group (integers). Pure functions:
+ * ANY_THREAD. */
 #pragma once
 
 #include "core/kernel/cpu.h"

@@ -33,6 +33,7 @@ static void *take(uint8_t *base, size_t *used, size_t n, size_t size)
     return p;
 }
 
+/* fine: a stack may read 16 bits of it where activations are int8. */
 static void layout_feed(const struct model *m, struct feed *f, uint32_t n_in, bool fine,
                         uint8_t *base, size_t *used)
 {
