@@ -635,14 +635,54 @@ static void test_not_finite(void **state)
     each_level(not_finite);
 }
 
+/* An infinite minimum: what a row makes of it does not depend on whether others read low planes. */
+static void infinite_minimum(void)
+{
+    enum { ROWS = 8, OUT = 40, IN = 256 };
+    static const enum quant_id types[] = {QUANT_q4_1, QUANT_q5_1, QUANT_q4_k};
+    static float alone[ROWS * OUT], y[ROWS * OUT];
+    for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++) {
+        struct problem p = {types[i], DATA_RANDOM, DATA_RANDOM, ACTIVATIONS_INT16,
+                            1,        OUT,         IN,          LEAST};
+        uint8_t *data = data_weights(p.type, p.weights, OUT, IN);
+        float *x = rows_new(p.rows, ROWS, IN);
+        struct matrix w;
+        for (size_t o = 0; o < OUT; o += 3)
+            put16(data + o * data_row_bytes(p.type, IN) + 2, o % 2 ? 0x7c00 : 0xfc00);
+        pack(&w, &p, data);
+        for (size_t r = 0; r < ROWS; r++)
+            run(&p, &w, x + r * IN, NULL, 1, alone + r * OUT);
+        for (p.n_rows = 2; p.n_rows <= ROWS; p.n_rows++) {
+            run(&p, &w, x, NULL, 1, y);
+            for (size_t k = 0; k < (size_t)p.n_rows * OUT; k++)
+                if (!(y[k] == alone[k]) && !(isnan(y[k]) && isnan(alone[k])))
+                    fail_msg("%s: y[%zu] = %a, alone %a", describe(&p), k, y[k], alone[k]);
+        }
+        matrix_close(&w);
+        free(data);
+        free(x);
+    }
+}
+static void test_infinite_minimum(void **state)
+{
+    (void)state;
+    each_level(infinite_minimum);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_edges),    cmocka_unit_test(test_long),
-        cmocka_unit_test(test_integers), cmocka_unit_test(test_company),
-        cmocka_unit_test(test_slices),   cmocka_unit_test(test_stores),
-        cmocka_unit_test(test_placed),   cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_planes),   cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_edges),
+        cmocka_unit_test(test_long),
+        cmocka_unit_test(test_integers),
+        cmocka_unit_test(test_company),
+        cmocka_unit_test(test_slices),
+        cmocka_unit_test(test_stores),
+        cmocka_unit_test(test_placed),
+        cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_planes),
+        cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_infinite_minimum),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,7 +32,7 @@ void quant_pack_q4_1(uint8_t *panel, uint32_t row, const uint8_t *blocks, uint32
 {
     uint32_t words[4];
     for (uint32_t b = 0; b < n_in / ELEMS; b++, blocks += BYTES) {
-        struct int_scale s = {quant_read16(blocks), quant_read16(blocks + 2), {0}};
+        struct int_scale s = {quant_read16(blocks), quant_read_min(blocks + 2), {0}};
         memcpy(words, blocks + 4, 16); /* value i low, i + 16 high: as in the panel */
         int_put(4, SCALES_HALF_MIN, panel, row, b, words, &s);
     }

@@ -57,7 +57,7 @@ static void words_of(const uint8_t *p, uint32_t j, uint32_t words[4])
 void quant_pack_q4_k(uint8_t *panel, uint32_t row, const uint8_t *blocks, uint32_t n_in)
 {
     for (uint32_t b = 0; b < n_in / ELEMS; b++, blocks += BYTES) {
-        struct int_scale s = {quant_read16(blocks), quant_read16(blocks + 2), {0}};
+        struct int_scale s = {quant_read16(blocks), quant_read_min(blocks + 2), {0}};
         for (uint32_t j = 0; j < 8; j++) {
             uint32_t words[4];
             words_of(blocks, j, words);

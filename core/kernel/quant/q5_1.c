@@ -33,7 +33,7 @@ void quant_pack_q5_1(uint8_t *panel, uint32_t row, const uint8_t *blocks, uint32
 {
     uint32_t words[5];
     for (uint32_t b = 0; b < n_in / ELEMS; b++, blocks += BYTES) {
-        struct int_scale s = {quant_read16(blocks), quant_read16(blocks + 2), {0}};
+        struct int_scale s = {quant_read16(blocks), quant_read_min(blocks + 2), {0}};
         uint32_t upper;
         memcpy(words, blocks + 8, 16); /* value i low, i + 16 high: as in the panel */
         memcpy(&upper, blocks + 4, 4);
