@@ -12,10 +12,6 @@
 /* Tiles of X taken at a time (planes.h) and their rows. */
 enum { TILES = 40, ROWS = TILES * PLANES_MANY, FLOAT_BLOCKS = 4 };
 
-/* Tiles up to which the blocks to come are fetched while those at hand are computed on: more take
- * longer than memory does. */
-enum { AHEAD_TILES = 16 };
-
 static bool use_blas;
 
 int matrix_shape(struct matrix *w, enum quant_id type, uint32_t n_out, uint32_t n_in,
@@ -92,13 +88,15 @@ void matmul_quantise_part(const struct matmul_input *in, const struct planes_par
 
 float matmul_least(float value) { return planes_scale(value); }
 
-/* The job's share of fetching the blocks after its own, while n_tiles pass by them. */
-static void look_ahead(const struct int_format *f, const uint8_t *w, uint32_t n_tiles,
-                       struct int_product *job)
+/* Each tile's share of fetching as many blocks as the job has, after its own. Returns where they end: with
+ * many tiles only the first ones fetch. */
+static const uint8_t *look_ahead(const struct int_format *f, const uint8_t *w, uint32_t n_tiles,
+                                 struct int_product *job)
 {
     uint32_t n_lines = (int_block_bytes(f->bits, f->scales) + 63) / 64;
     job->ahead = w + int_block_at(f->bits, f->scales, job->begin + job->n);
-    job->n_ahead = n_tiles && n_tiles <= AHEAD_TILES ? (n_lines + n_tiles - 1) / n_tiles : 0;
+    job->n_ahead = n_tiles ? (n_lines + n_tiles - 1) / n_tiles : 0;
+    return w + int_block_at(f->bits, f->scales, job->begin + 2 * job->n);
 }
 
 /* Tiles that are computed on together: tile i has rows [row[i], row[i + 1]). */
@@ -157,7 +155,7 @@ static void run_int(const struct panel *p, const uint8_t *w, const struct planes
         job.acc = acc;
         if (!direct)
             p->decode[level](w, job.begin, first ? 0 : job.n, &decoded);
-        look_ahead(p->format, w, t->n, &job);
+        const uint8_t *end = look_ahead(p->format, w, t->n, &job);
         for (uint32_t k = 0; k < t->n; k++) {
             set_tile(x, t, k, least, &job);
             if (direct)
@@ -168,6 +166,7 @@ static void run_int(const struct panel *p, const uint8_t *w, const struct planes
                 int_multiply(level, p->format, x->n_planes, tile_rows(t, k), &job);
             job.acc += (size_t)tile_rows(t, k) * PANEL_ROWS;
             job.ahead += 64UL * job.n_ahead * job.n;
+            job.n_ahead = job.ahead < end ? job.n_ahead : 0;
         }
     }
 }
