@@ -109,8 +109,8 @@ ROUNDS(TARGET_AVX2, int8_avx2, __m256i, _mm256_setzero_si256, DOT_256, 32)
 ROUNDS(TARGET_AVX512, floats_avx512, __m512, _mm512_setzero_ps, FMA_512, 16)
 ROUNDS(TARGET_AVX2, floats_avx2, __m256, _mm256_setzero_ps, FMA_256, 8)
 
-/* n_rounds of twelve instructions, on sums of their own. All in one, for what is measured must not depend on how the
- * compiler keeps the sums: a sanitizer's build would measure memory. */
+/* n_rounds of twelve instructions, on sums of their own. All in one, for what is measured must not
+ * depend on how the compiler keeps the sums: a sanitizer's build would measure memory. */
 #define TWELVE(op) ".irp i,4,5,6,7,8,9,10,11,12,13,14,15\n" op ", %%zmm\\i\n.endr\n"
 #define LOOP(op)                                                                                   \
     "vpxor %%xmm0, %%xmm0, %%xmm0\n" TWELVE("vmovaps %%zmm0") "1:\n" TWELVE(                       \

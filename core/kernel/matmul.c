@@ -88,8 +88,8 @@ void matmul_quantise_part(const struct matmul_input *in, const struct planes_par
 
 float matmul_least(float value) { return planes_scale(value); }
 
-/* Each tile's share of fetching as many blocks as the job has, after its own. Returns where they end: with
- * many tiles only the first ones fetch. */
+/* Each tile's share of fetching as many blocks as the job has, after its own. Returns where they end:
+ * with many tiles only the first ones fetch. */
 static const uint8_t *look_ahead(const struct int_format *f, const uint8_t *w, uint32_t n_tiles,
                                  struct int_product *job)
 {

@@ -143,24 +143,12 @@ SIMD_INLINE SIMD_TARGET VF NAME(one)(const uint8_t *p)
     return OP(set1_ps)(v);
 }
 
-/* Some rows of a tile: n from r0 on, of mt in a record. */
-struct NAME(some) {
-    size_t mt, r0, n;
-};
-
-/* Where row r of them stands among a record's values of `size` bytes each; from n on, in the next
- * record. */
-SIMD_INLINE size_t NAME(row_at)(const struct NAME(some) some, const size_t r, const size_t size)
-{
-    return r / some.n * planes_record(some.mt).n_bytes + (some.r0 + r % some.n) * size;
-}
-
 /* u[row] += steps [begin, end) of a block with the codes q. */
 #if SIMD_DOTS
 SIMD_INLINE SIMD_TARGET void NAME(dots)(VI u[PLANES_TILE][2], const uint8_t *p, const uint32_t bits,
                                         const int most, const size_t begin, const size_t end,
                                         const uint8_t *q, const size_t rows,
-                                        const struct NAME(some) some, const size_t h0)
+                                        const struct int_rows some, const size_t h0)
 {
     (void)most;
     SIMD_UNROLL for (size_t j = begin; j < end; j++)
@@ -168,7 +156,7 @@ SIMD_INLINE SIMD_TARGET void NAME(dots)(VI u[PLANES_TILE][2], const uint8_t *p, 
         VI c0 = NAME(step)(p, bits, j, h0), c1 = NAME(step)(p, bits, j, h0 + 1);
         SIMD_UNROLL for (size_t r = 0; r < rows; r++)
         {
-            VI v = NAME(four)(q + NAME(row_at)(some, r, PLANES_BLOCK) + 4 * j);
+            VI v = NAME(four)(q + int_row_at(some, r, PLANES_BLOCK) + 4 * j);
             u[r][0] = NAME(dot)(u[r][0], c0, v);
             u[r][1] = NAME(dot)(u[r][1], c1, v);
         }
@@ -182,7 +170,7 @@ SIMD_INLINE SIMD_TARGET void NAME(dots)(VI u[PLANES_TILE][2], const uint8_t *p, 
  * registers than there are. */
 SIMD_INLINE SIMD_TARGET void NAME(dots_wide)(VI u[PLANES_TILE][2], const uint8_t *p,
                                              const size_t begin, const size_t end, const uint8_t *q,
-                                             const size_t rows, const struct NAME(some) some,
+                                             const size_t rows, const struct int_rows some,
                                              const size_t h0)
 {
     SIMD_UNROLL for (size_t j = begin; j < end; j++) SIMD_UNROLL for (size_t h = 0; h < 2; h++)
@@ -191,7 +179,7 @@ SIMD_INLINE SIMD_TARGET void NAME(dots_wide)(VI u[PLANES_TILE][2], const uint8_t
         VI even = AND(c, OP(set1_epi16)(255)), odd = OP(srli_epi16)(c, 8);
         SIMD_UNROLL for (size_t r = 0; r < rows; r++)
         {
-            VI v = NAME(four)(q + NAME(row_at)(some, r, PLANES_BLOCK) + 4 * j);
+            VI v = NAME(four)(q + int_row_at(some, r, PLANES_BLOCK) + 4 * j);
             VI v_even = OP(srai_epi16)(OP(slli_epi16)(v, 8), 8), v_odd = OP(srai_epi16)(v, 8);
             u[r][h] = OP(add_epi32)(u[r][h], OP(madd_epi16)(even, v_even));
             u[r][h] = OP(add_epi32)(u[r][h], OP(madd_epi16)(odd, v_odd));
@@ -203,7 +191,7 @@ SIMD_INLINE SIMD_TARGET void NAME(dots_wide)(VI u[PLANES_TILE][2], const uint8_t
 SIMD_INLINE SIMD_TARGET void NAME(dots)(VI u[PLANES_TILE][2], const uint8_t *p, const uint32_t bits,
                                         const int most, const size_t begin, const size_t end,
                                         const uint8_t *q, const size_t rows,
-                                        const struct NAME(some) some, const size_t h0)
+                                        const struct int_rows some, const size_t h0)
 {
     if (most > 63) {
         NAME(dots_wide)(u, p, begin, end, q, rows, some, h0);
@@ -216,7 +204,7 @@ SIMD_INLINE SIMD_TARGET void NAME(dots)(VI u[PLANES_TILE][2], const uint8_t *p, 
         VI c0 = NAME(step)(p, bits, j, h0), c1 = NAME(step)(p, bits, j, h0 + 1);
         SIMD_UNROLL for (size_t r = 0; r < rows; r++)
         {
-            VI v = NAME(four)(q + NAME(row_at)(some, r, PLANES_BLOCK) + 4 * j);
+            VI v = NAME(four)(q + int_row_at(some, r, PLANES_BLOCK) + 4 * j);
             VI m0 = OP(maddubs_epi16)(c0, v), m1 = OP(maddubs_epi16)(c1, v);
             pairs[r][0] = (j - begin) % n ? OP(add_epi16)(pairs[r][0], m0) : m0;
             pairs[r][1] = (j - begin) % n ? OP(add_epi16)(pairs[r][1], m1) : m1;
@@ -262,7 +250,7 @@ SIMD_INLINE SIMD_TARGET __m256 NAME(rows)(const void *at, const size_t n)
  * not below the row's `least`. Then job->low has what multiplies several rows, scales [n] and sums
  * [n], with zeros for those that do not read it. */
 SIMD_INLINE SIMD_TARGET bool NAME(choose)(struct int_product *job, const uint8_t *x,
-                                          const struct NAME(some) some, const int has_min)
+                                          const struct int_rows some, const int has_min)
 {
     const struct planes_record at = planes_record(some.mt);
     const __m256 scale = NAME(rows)(x + at.scale + 4 * some.r0, some.n);
@@ -279,15 +267,9 @@ SIMD_INLINE SIMD_TARGET bool NAME(choose)(struct int_product *job, const uint8_t
     return true;
 }
 
-/* A block of W from vector h0 on, and what has its scales where it was decoded. */
-struct NAME(block) {
-    const uint8_t *super, *p;
-    const float *by;
-};
-
 /* What multiplies row t's sums of a plane: its scale, or sum 1: what its minimum is multiplied by. */
 SIMD_INLINE SIMD_TARGET VF NAME(by)(const uint8_t *x, const float *low, const int chosen,
-                                    const struct NAME(some) some, const size_t t, const size_t sum)
+                                    const struct int_rows some, const size_t t, const size_t sum)
 {
     const struct planes_record at = planes_record(some.mt);
     if (chosen)
@@ -298,11 +280,11 @@ SIMD_INLINE SIMD_TARGET VF NAME(by)(const uint8_t *x, const float *low, const in
 /* A tile's sums f (not kept: acc) += a block of W times one or two planes of one of X, whose first
  * record is x. low: where `chosen`, scales and sums of the last plane, by NAME(choose). Plane after
  * plane, and in each the groups in order, then what the minimum adds. */
-SIMD_INLINE SIMD_TARGET void NAME(multiply)(struct NAME(block) w, const uint8_t *x,
+SIMD_INLINE SIMD_TARGET void NAME(multiply)(struct int_weights w, const uint8_t *x,
                                             const float *low, const int chosen, const size_t planes,
                                             const uint32_t bits, const uint32_t shift,
                                             const enum int_scales scales, const int most,
-                                            const struct NAME(some) some, const size_t h0,
+                                            const struct int_rows some, const size_t h0,
                                             const int kept, VF f[PLANES_TILE][2], float *acc)
 {
     const int decoded = int_is_decoded(scales), has_min = int_has_min(scales);
@@ -325,7 +307,7 @@ SIMD_INLINE SIMD_TARGET void NAME(multiply)(struct NAME(block) w, const uint8_t 
             if (plane == 0) {
                 SIMD_UNROLL for (size_t r = 0; r < rows; r++) u[g][r][0] = u[g][r][1] =
                     has_min ? OP(set1_epi32)(PLANES_MAGIC)
-                            : NAME(start)(start + NAME(row_at)(some, r, 4), shift);
+                            : NAME(start)(start + int_row_at(some, r, 4), shift);
                 NAME(dots)
                 (u[g], w.p, bits, most, g * n_steps, (g + 1) * n_steps, x, rows, some, 0);
             }
@@ -396,7 +378,7 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(struct int_product *job, const uint32_t 
     const int decoded = int_is_decoded(scales), has_min = int_has_min(scales);
     const int at_once = n <= (SIMD_LANES == 8 ? 1 : int_groups(scales) == 1 ? 3 : 2);
     const struct planes_record at = planes_record(mt);
-    const struct NAME(some) some = {mt, r0, n};
+    const struct int_rows some = {mt, r0, n};
     const uint8_t *x = job->x;
     /* from vector h0 on: what lies at it has constant offsets from here */
     const uint8_t *codes = (decoded ? job->decoded->codes : job->w) + WIDTH * h0;
@@ -411,7 +393,7 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(struct int_product *job, const uint32_t 
     const int kept = SIMD_DOTS && n <= 6 &&
                      (n < 4 || (SIMD_LANES == 16 &&
                                 (n == 4 || decoded || bits == 8 || (bits == 4 && n_planes == 1))));
-    struct NAME(block) w = {.by = by};
+    struct int_weights w = {.by = by};
     VF f[PLANES_TILE][2];
     if (kept)
         SIMD_UNROLL for (size_t t = 0; t < n; t++) SIMD_UNROLL for (size_t h = 0; h < 2; h++)

@@ -26,6 +26,24 @@ enum { INT_AHEAD = 4096 };
 /* Where a member of struct int_factors begins, in floats. */
 #define INT_FACTOR(member) (offsetof(struct int_factors, member) / sizeof(float))
 
+/* Some rows of a tile: n from r0 on, of mt in a record. */
+struct int_rows {
+    size_t mt, r0, n;
+};
+
+/* Where row r of them stands among a record's values of `size` bytes each; from n on, in the next
+ * record. */
+SIMD_INLINE size_t int_row_at(const struct int_rows some, const size_t r, const size_t size)
+{
+    return r / some.n * planes_record(some.mt).n_bytes + (some.r0 + r % some.n) * size;
+}
+
+/* A block of W from vector h0 on, and what has its scales where it was decoded. */
+struct int_weights {
+    const uint8_t *super, *p;
+    const float *by;
+};
+
 /* In assembly because gcc 12 copies the accumulator of the intrinsic, runs out of registers and
  * halves the speed. */
 SIMD_INLINE TARGET_AVX512VNNI __m512i dot_avx512vnni(__m512i sum, __m512i c, __m512i q)
@@ -94,18 +112,16 @@ enum { INT_ROWS_avx2 = 4, INT_ROWS_avx2vnni = 4, INT_ROWS_avx512 = 4, INT_ROWS_a
     }
 #define INT_DECODED(target, name, level, scales, most, planes, mt)                                 \
     INT_TILE(target, name, level, 8, 0, scales, most, planes, mt, 0, scales)
-#define INT_TILES_8(target, name, level, scales, most, planes)                                     \
-    INT_DECODED(target, name, level, scales, most, planes, 1)                                      \
-    INT_DECODED(target, name, level, scales, most, planes, 2)                                      \
-    INT_DECODED(target, name, level, scales, most, planes, 3)                                      \
-    INT_DECODED(target, name, level, scales, most, planes, 4)                                      \
-    INT_DECODED(target, name, level, scales, most, planes, 5)                                      \
-    INT_DECODED(target, name, level, scales, most, planes, 6)                                      \
-    INT_DECODED(target, name, level, scales, most, planes, 7)                                      \
-    INT_DECODED(target, name, level, scales, most, planes, 8)
+/* tile(..., rows) for up to 6 or 8 rows. */
+#define INT_ROWS_6(tile, ...)                                                                      \
+    tile(__VA_ARGS__, 1) tile(__VA_ARGS__, 2) tile(__VA_ARGS__, 3) tile(__VA_ARGS__, 4)            \
+        tile(__VA_ARGS__, 5) tile(__VA_ARGS__, 6)
+#define INT_ROWS_8(tile, ...)                                                                      \
+    INT_ROWS_6(tile, __VA_ARGS__)                                                                  \
+    tile(__VA_ARGS__, 7) tile(__VA_ARGS__, 8)
 #define INT_LEVEL(target, name, level, scales, most)                                               \
-    INT_TILES_8(target, name, level, scales, most, 1)                                              \
-    INT_TILES_8(target, name, level, scales, most, 2)
+    INT_ROWS_8(INT_DECODED, target, name, level, scales, most, 1)                                  \
+    INT_ROWS_8(INT_DECODED, target, name, level, scales, most, 2)
 #define INT_NAMES(name, level, planes)                                                             \
     {                                                                                              \
         name##_##level##_##planes##_1, name##_##level##_##planes##_2,                              \
@@ -137,17 +153,6 @@ enum { INT_ROWS_avx2 = 4, INT_ROWS_avx2vnni = 4, INT_ROWS_avx512 = 4, INT_ROWS_a
 #define INT_DIRECT_1(target, level, bits, zero, scales)                                            \
     INT_DIRECT(target, level, bits, zero, scales, 1, 1)                                            \
     INT_DIRECT(target, level, bits, zero, scales, 2, 1)
-#define INT_DIRECT_6(target, level, bits, zero, scales, planes)                                    \
-    INT_DIRECT(target, level, bits, zero, scales, planes, 1)                                       \
-    INT_DIRECT(target, level, bits, zero, scales, planes, 2)                                       \
-    INT_DIRECT(target, level, bits, zero, scales, planes, 3)                                       \
-    INT_DIRECT(target, level, bits, zero, scales, planes, 4)                                       \
-    INT_DIRECT(target, level, bits, zero, scales, planes, 5)                                       \
-    INT_DIRECT(target, level, bits, zero, scales, planes, 6)
-#define INT_DIRECT_8(target, level, bits, zero, scales, planes)                                    \
-    INT_DIRECT_6(target, level, bits, zero, scales, planes)                                        \
-    INT_DIRECT(target, level, bits, zero, scales, planes, 7)                                       \
-    INT_DIRECT(target, level, bits, zero, scales, planes, 8)
 /* Unpacking 5 or 6 bits for more than 4 rows does not pay, nor any for more than 6 with 8 lanes:
  * these tiles are left out. */
 #define INT_DIRECT_LARGE(bits, name) ((bits) == 5 || (bits) == 6 ? NULL : (name))
@@ -196,11 +201,11 @@ enum { INT_ROWS_avx2 = 4, INT_ROWS_avx2vnni = 4, INT_ROWS_avx512 = 4, INT_ROWS_a
     static const struct int_tiles first = {                                                        \
         {[CPU_AVX512VNNI] = INT_FIRST_LEVEL(bits), [CPU_AVX512BF16] = INT_FIRST_LEVEL(bits)}};     \
     INT_DIRECT_1(TARGET_AVX2, avx2, bits, zero, scales)                                            \
-    INT_DIRECT_6(TARGET_AVX2VNNI, avx2vnni, bits, zero, scales, 1)                                 \
-    INT_DIRECT_6(TARGET_AVX2VNNI, avx2vnni, bits, zero, scales, 2)                                 \
+    INT_ROWS_6(INT_DIRECT, TARGET_AVX2VNNI, avx2vnni, bits, zero, scales, 1)                       \
+    INT_ROWS_6(INT_DIRECT, TARGET_AVX2VNNI, avx2vnni, bits, zero, scales, 2)                       \
     INT_DIRECT_1(TARGET_AVX512, avx512, bits, zero, scales)                                        \
-    INT_DIRECT_8(TARGET_AVX512VNNI, avx512vnni, bits, zero, scales, 1)                             \
-    INT_DIRECT_8(TARGET_AVX512VNNI, avx512vnni, bits, zero, scales, 2)                             \
+    INT_ROWS_8(INT_DIRECT, TARGET_AVX512VNNI, avx512vnni, bits, zero, scales, 1)                   \
+    INT_ROWS_8(INT_DIRECT, TARGET_AVX512VNNI, avx512vnni, bits, zero, scales, 2)                   \
     INT_DECODE(TARGET_AVX2, avx2, bits, zero, scales)                                              \
     INT_DECODE(TARGET_AVX2VNNI, avx2vnni, bits, zero, scales)                                      \
     INT_DECODE(TARGET_AVX512, avx512, bits, zero, scales)                                          \

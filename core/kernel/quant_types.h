@@ -10,8 +10,8 @@
 #include "core/kernel/quant.def"
 #undef QUANT
 
-/* A minimum. An infinite one, which only a damaged file has, is NaN in a panel: infinity times the 0 of a
- * row that does not read a plane would be, but only in company (panel_int.h). */
+/* A minimum. An infinite one, which only a damaged file has, is NaN in a panel: infinity times the 0
+ * of a row that does not read a plane would be, but only in company (panel_int.h). */
 static inline uint16_t quant_read_min(const uint8_t *p)
 {
     uint16_t h = quant_read16(p);
