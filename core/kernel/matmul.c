@@ -88,6 +88,14 @@ void matmul_quantise_part(const struct matmul_input *in, const struct planes_par
 
 float matmul_least(float value) { return planes_scale(value); }
 
+size_t matmul_fine_bytes(uint32_t n_rows, uint32_t n_in) { return fine_bytes(n_rows, n_in); }
+
+void matmul_choose(struct matmul_input *in, const float *least, void *room)
+{
+    struct planes p = planes_layout(in->n_rows, in->n_in, n_planes(in->activations), in->buffer);
+    in->fine = fine_choose(in->buffer ? &p : NULL, least, room);
+}
+
 /* Each tile's share of fetching as many blocks as the job has, after its own. Returns where they end:
  * with many tiles only the first ones fetch. */
 static const uint8_t *look_ahead(const struct int_format *f, const uint8_t *w, uint32_t n_tiles,
@@ -101,7 +109,7 @@ static const uint8_t *look_ahead(const struct int_format *f, const uint8_t *w, u
 
 /* Tiles that are computed on together: tile i has rows [row[i], row[i + 1]). */
 struct tiles {
-    uint32_t n;
+    uint32_t first, n; /* of all tiles */
     uint32_t row[TILES + 1];
 };
 
@@ -124,40 +132,45 @@ static int_tile_fn *direct_tile(const struct panel *p, const struct planes *x,
     return p->direct->tile[cpu_level()][x->n_planes - 1][tile_rows(t, i) - 1];
 }
 
-/* Tile i of the job's blocks. least [n_rows] or NULL. */
-static void set_tile(const struct planes *x, const struct tiles *t, uint32_t i, const float *least,
-                     struct int_product *job)
+/* Tile i of the job's blocks, from those of `chunk` on. */
+static void set_tile(const struct planes *x, const struct fine *fine, const struct tiles *t,
+                     uint32_t i, uint32_t chunk, struct int_product *job)
 {
-    uint32_t row = t->row[i], mt = tile_rows(t, i);
-    job->x = x->rows + row * x->row_bytes + job->begin * planes_record(mt).n_bytes * x->n_planes;
-    for (uint32_t r = 0; r < mt && least; r++)
-        job->least[r] = least[row + r];
+    const uint32_t row = t->row[i], tile = t->first + i;
+    const size_t n_bytes = planes_record(tile_rows(t, i)).n_bytes, high = row * x->row_bytes;
+    job->x = x->rows + high + job->begin * n_bytes;
+    if (fine->records) {
+        const uint32_t start = fine->starts[tile * planes_chunks(x->n_blocks) + chunk];
+        job->fine = fine->blocks + (size_t)tile * x->n_blocks + job->begin;
+        job->low = fine->records + high / x->n_planes + start * n_bytes;
+    } else if (x->n_planes == 2) {
+        job->low = job->x + x->n_blocks * n_bytes;
+    }
 }
 
 /* Tiles whose acc starts at 0: some blocks after the other, all tiles. Chunks are alike, for each
  * fetches what the next one reads. */
 static void run_int(const struct panel *p, const uint8_t *w, const struct planes *x,
-                    const float *least, const struct tiles *t, float *acc)
+                    const struct fine *fine, const struct tiles *t, float *acc)
 {
     enum cpu_level level = cpu_level();
     struct int_decoded decoded;
     struct int_product job = {.w = w, .decoded = &decoded, .n = x->n_blocks, .acc = acc};
     int_tile_fn *direct = direct_tile(p, x, t, 0), *first = direct ? NULL : first_tile(p, x, t);
-    uint32_t n_chunks = (x->n_blocks + INT_BLOCKS - 1) / INT_BLOCKS;
     if (direct && x->n_tiles == 1) {
-        set_tile(x, t, 0, least, &job);
+        set_tile(x, fine, t, 0, 0, &job);
         direct(&job);
         return;
     }
-    for (uint32_t i = 0; i < n_chunks; i++) {
-        job.begin = x->n_blocks * i / n_chunks;
-        job.n = x->n_blocks * (i + 1) / n_chunks - job.begin;
+    for (uint32_t i = 0; i < planes_chunks(x->n_blocks); i++) {
+        job.begin = planes_chunk(x->n_blocks, i);
+        job.n = planes_chunk(x->n_blocks, i + 1) - job.begin;
         job.acc = acc;
         if (!direct)
             p->decode[level](w, job.begin, first ? 0 : job.n, &decoded);
         const uint8_t *end = look_ahead(p->format, w, t->n, &job);
         for (uint32_t k = 0; k < t->n; k++) {
-            set_tile(x, t, k, least, &job);
+            set_tile(x, fine, t, k, i, &job);
             if (direct)
                 direct_tile(p, x, t, k)(&job);
             else if (first && k == 0)
@@ -225,8 +238,8 @@ static store_fn *const stores[CPU_LEVELS] = CPU_BY_WIDTH(store);
 /* Whether rows of X are rounded to BF16 for dot products. */
 static bool in_bf16(const struct matrix *w, const struct matmul_input *in)
 {
-    bool coarse =
-        in->activations == ACTIVATIONS_INT8 || (in->activations == ACTIVATIONS_INT16 && in->least);
+    bool coarse = in->activations == ACTIVATIONS_INT8 ||
+                  (in->activations == ACTIVATIONS_INT16 && in->fine.blocks);
     return coarse && w->panel == PANEL_bf16 && cpu_level() == CPU_AVX512BF16;
 }
 
@@ -272,7 +285,7 @@ static void run_panel(const struct matrix *w, uint32_t index, const struct matmu
     uint32_t row = t->row[0], n = t->row[t->n] - row;
     memset(acc, 0, (size_t)n * PANEL_ROWS * sizeof(float));
     if (x->rows)
-        run_int(p, panel, x, in->least, t, acc);
+        run_int(p, panel, x, &in->fine, t, acc);
     else if (p->format)
         run_exact(p, panel, in, row, n, acc);
     else
@@ -291,7 +304,7 @@ static void run_panels(const struct matrix *w, const struct matmul_input *in,
     ASSERT(x.n_tiles > 0);
     for (uint32_t part = 0; part < n_parts; part++) {
         uint32_t first = x.n_tiles * part / n_parts, last = x.n_tiles * (part + 1) / n_parts;
-        struct tiles t = {.n = last - first};
+        struct tiles t = {.first = first, .n = last - first};
         for (uint32_t i = 0; i <= t.n; i++)
             t.row[i] = planes_tile(&x, first + i);
         for (uint32_t i = begin; i < end; i++)

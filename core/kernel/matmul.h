@@ -11,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/base/workers.h"
+#include "core/kernel/fine.h"
 #include "core/kernel/planes.h"
 #include "core/kernel/quant.h"
 
@@ -48,14 +49,19 @@ struct matmul_input {
     const float *x; /* [n_rows, n_in], 64-byte aligned */
     uint32_t n_rows, n_in;
     enum activations activations;
-    uint8_t *buffer;    /* the quantised planes and scales, or NULL: float matrices only */
-    const float *least; /* [n_rows] or NULL: of int16, which blocks are read as int8 */
+    uint8_t *buffer;  /* the quantised planes and scales, or NULL: float matrices only */
+    struct fine fine; /* of int16: which blocks are read so, the others as int8; none given: all */
 };
 
-/* What stands in `least` for a row whose blocks of 32 values are read in 16 bits where one of them is
+/* What matmul_choose is given for a row whose blocks of 32 values are read in 16 bits where one of them is
  * at least `value` large, the others in their upper 8 bits, which are as good as int8. A row's outliers
  * cost it accuracy, for each shares its scale with 31 others. */
 float matmul_least(float value);
+
+/* Sets in->fine for quantised rows. least [n_rows]; room: matmul_fine_bytes for at least as many rows,
+ * 64-byte aligned, is read as long as `in` is. */
+size_t matmul_fine_bytes(uint32_t n_rows, uint32_t n_in);
+void matmul_choose(struct matmul_input *in, const float *least, void *room);
 
 /* Bytes of buffer for at most n_rows rows of n_in values. */
 size_t matmul_input_bytes(uint32_t n_rows, uint32_t n_in, enum activations activations);

@@ -178,13 +178,17 @@ static void multiply_scalar(const struct int_format *f, uint32_t mt, uint32_t t,
 static void tile_scalar(const struct int_format *f, uint32_t n_planes, uint32_t mt,
                         const struct int_product *job)
 {
-    const struct planes_record at = planes_record(mt);
-    const uint8_t *x = job->x;
-    for (uint32_t i = 0; i < job->n; i++)
-        for (uint32_t plane = 0; plane < n_planes; plane++, x += at.n_bytes)
-            for (uint32_t t = 0; t < mt; t++)
-                if (plane == 0 || !(float_at(x + at.scale + 4UL * t) < job->least[t]))
-                    multiply_scalar(f, mt, t, job, i, x);
+    const size_t n_bytes = planes_record(mt).n_bytes;
+    const uint8_t *x = job->x, *low = job->low;
+    for (uint32_t i = 0; i < job->n; i++, x += n_bytes) {
+        for (uint32_t t = 0; t < mt; t++)
+            multiply_scalar(f, mt, t, job, i, x);
+        if (n_planes < 2 || (job->fine && !job->fine[i]))
+            continue;
+        for (uint32_t t = 0; t < mt; t++)
+            multiply_scalar(f, mt, t, job, i, low);
+        low += n_bytes;
+    }
 }
 
 #if defined(__x86_64__)

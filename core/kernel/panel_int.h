@@ -15,6 +15,7 @@
  * and divide the scales accordingly, which is exact: then every zero point is 128. */
 #pragma once
 
+#include "core/kernel/fine.h"
 #include "core/kernel/panel.h"
 
 #include <stdbool.h>
@@ -37,19 +38,16 @@ struct int_format {
     enum int_scales scales;
 };
 
-/* Blocks decoded at a time. */
-enum { INT_BLOCKS = 16 };
-
 /* The scales of a decoded block. base = -PLANES_MAGIC_FLOAT * scale (planes.h). */
 struct int_factors {
     float scale[2][PANEL_ROWS], base[2][PANEL_ROWS]; /* [0]: of 32 values, or of 16 each */
     float min[PANEL_ROWS];
 };
 
-/* Up to INT_BLOCKS blocks as all formats share them. */
+/* Up to PLANES_CHUNK blocks as all formats share them. */
 struct int_decoded {
-    _Alignas(64) struct int_factors factors[INT_BLOCKS];
-    _Alignas(64) uint8_t buffer[INT_BLOCKS][8][PANEL_ROWS][4];
+    _Alignas(64) struct int_factors factors[PLANES_CHUNK];
+    _Alignas(64) uint8_t buffer[PLANES_CHUNK][8][PANEL_ROWS][4];
     const uint8_t *codes; /* the buffer, or within a panel of 8 bits: [step, row, k % 4] each */
     size_t stride;        /* bytes from block to block */
     uint32_t zero;        /* of these codes */
@@ -162,21 +160,20 @@ void int_unpack(const struct int_format *f, const uint8_t *w, uint32_t row, uint
 void int_decode_scalar(const struct int_format *f, const uint8_t *w, uint32_t begin, uint32_t n,
                        struct int_decoded *out);
 
-/* acc [mt, PANEL_ROWS] += blocks [begin, begin + n) of the rows of a tile times those of w: block
- * after block, plane after plane, per group of 32 (or 16) values acc = acc + (scale * sum) * s, then,
- * with a minimum, acc = acc + min * (s * sum of q), s and q of the plane; the additions fused with
- * their products at levels above scalar. The low plane of a block is left out for rows whose scale
- * there is less than `least`. */
+/* acc [mt, PANEL_ROWS] += blocks [begin, begin + n) of the rows of a tile times those of w: block after
+ * block, plane after plane, per group of 32 (or 16) values acc = acc + (scale * sum) * s, then, with
+ * a minimum, acc = acc + min * (s * sum of q), s and q of the plane; the additions fused with their
+ * products at levels above scalar. */
 struct int_product {
     const uint8_t *w;            /* a panel: for tiles that read or decode it */
     struct int_decoded *decoded; /* n blocks: decoded, or room for a tile that decodes */
     uint32_t begin, n;
-    const uint8_t *x; /* the tile's record of block `begin` (planes.h) */
+    const uint8_t *x;   /* the tile's records from block `begin` on (planes.h) */
+    const bool *fine;   /* [n] or NULL: all: of which blocks the low plane is read, too */
+    const uint8_t *low; /* its records, of these blocks only */
     float *acc;
     const uint8_t *ahead; /* lines of 64 bytes to prefetch, n_ahead for each block */
     uint32_t n_ahead;
-    float least[PLANES_TILE];   /* [mt]: the scale from which a row reads the low plane */
-    float low[2 * PLANES_TILE]; /* room for a tile: scales and sums of a low record */
 };
 
 /* Tiles of one kind of block: [level][planes - 1][rows - 1]; NULL: decode, then multiply. */

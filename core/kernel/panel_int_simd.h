@@ -147,7 +147,7 @@ SIMD_INLINE SIMD_TARGET VF NAME(one)(const uint8_t *p)
 #if SIMD_DOTS
 SIMD_INLINE SIMD_TARGET void NAME(dots)(VI u[PLANES_TILE][2], const uint8_t *p, const uint32_t bits,
                                         const int most, const size_t begin, const size_t end,
-                                        const uint8_t *q, const size_t rows,
+                                        const struct int_records x, const size_t rows,
                                         const struct int_rows some, const size_t h0)
 {
     (void)most;
@@ -156,7 +156,7 @@ SIMD_INLINE SIMD_TARGET void NAME(dots)(VI u[PLANES_TILE][2], const uint8_t *p, 
         VI c0 = NAME(step)(p, bits, j, h0), c1 = NAME(step)(p, bits, j, h0 + 1);
         SIMD_UNROLL for (size_t r = 0; r < rows; r++)
         {
-            VI v = NAME(four)(q + int_row_at(some, r, PLANES_BLOCK) + 4 * j);
+            VI v = NAME(four)(int_row(x, some, r, PLANES_BLOCK) + 4 * j);
             u[r][0] = NAME(dot)(u[r][0], c0, v);
             u[r][1] = NAME(dot)(u[r][1], c1, v);
         }
@@ -169,9 +169,9 @@ SIMD_INLINE SIMD_TARGET void NAME(dots)(VI u[PLANES_TILE][2], const uint8_t *p, 
  * to 31, 8 up to 15. SIMD_KEEP stops the compiler from adding in another order, which takes more
  * registers than there are. */
 SIMD_INLINE SIMD_TARGET void NAME(dots_wide)(VI u[PLANES_TILE][2], const uint8_t *p,
-                                             const size_t begin, const size_t end, const uint8_t *q,
-                                             const size_t rows, const struct int_rows some,
-                                             const size_t h0)
+                                             const size_t begin, const size_t end,
+                                             const struct int_records x, const size_t rows,
+                                             const struct int_rows some, const size_t h0)
 {
     SIMD_UNROLL for (size_t j = begin; j < end; j++) SIMD_UNROLL for (size_t h = 0; h < 2; h++)
     {
@@ -179,7 +179,7 @@ SIMD_INLINE SIMD_TARGET void NAME(dots_wide)(VI u[PLANES_TILE][2], const uint8_t
         VI even = AND(c, OP(set1_epi16)(255)), odd = OP(srli_epi16)(c, 8);
         SIMD_UNROLL for (size_t r = 0; r < rows; r++)
         {
-            VI v = NAME(four)(q + int_row_at(some, r, PLANES_BLOCK) + 4 * j);
+            VI v = NAME(four)(int_row(x, some, r, PLANES_BLOCK) + 4 * j);
             VI v_even = OP(srai_epi16)(OP(slli_epi16)(v, 8), 8), v_odd = OP(srai_epi16)(v, 8);
             u[r][h] = OP(add_epi32)(u[r][h], OP(madd_epi16)(even, v_even));
             u[r][h] = OP(add_epi32)(u[r][h], OP(madd_epi16)(odd, v_odd));
@@ -190,11 +190,11 @@ SIMD_INLINE SIMD_TARGET void NAME(dots_wide)(VI u[PLANES_TILE][2], const uint8_t
 
 SIMD_INLINE SIMD_TARGET void NAME(dots)(VI u[PLANES_TILE][2], const uint8_t *p, const uint32_t bits,
                                         const int most, const size_t begin, const size_t end,
-                                        const uint8_t *q, const size_t rows,
+                                        const struct int_records x, const size_t rows,
                                         const struct int_rows some, const size_t h0)
 {
     if (most > 63) {
-        NAME(dots_wide)(u, p, begin, end, q, rows, some, h0);
+        NAME(dots_wide)(u, p, begin, end, x, rows, some, h0);
         return;
     }
     VI pairs[PLANES_TILE][2];
@@ -204,7 +204,7 @@ SIMD_INLINE SIMD_TARGET void NAME(dots)(VI u[PLANES_TILE][2], const uint8_t *p, 
         VI c0 = NAME(step)(p, bits, j, h0), c1 = NAME(step)(p, bits, j, h0 + 1);
         SIMD_UNROLL for (size_t r = 0; r < rows; r++)
         {
-            VI v = NAME(four)(q + int_row_at(some, r, PLANES_BLOCK) + 4 * j);
+            VI v = NAME(four)(int_row(x, some, r, PLANES_BLOCK) + 4 * j);
             VI m0 = OP(maddubs_epi16)(c0, v), m1 = OP(maddubs_epi16)(c1, v);
             pairs[r][0] = (j - begin) % n ? OP(add_epi16)(pairs[r][0], m0) : m0;
             pairs[r][1] = (j - begin) % n ? OP(add_epi16)(pairs[r][1], m1) : m1;
@@ -234,58 +234,22 @@ SIMD_INLINE SIMD_TARGET VI NAME(start)(const uint8_t *at, const uint32_t shift)
     return OP(add_epi32)(v, magic);
 }
 
-/* The first n of 8 floats, and zeros. */
-SIMD_INLINE SIMD_TARGET __m256 NAME(rows)(const void *at, const size_t n)
-{
-#if SIMD_LANES == 16
-    return _mm256_maskz_loadu_ps((__mmask8)((1U << n) - 1), at);
-#else
-    const __m256i rows =
-        _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-    return _mm256_maskload_ps(at, rows);
-#endif
-}
-
-/* Whether any of a tile's rows reads the low plane of a block, whose record is x: its scale there is
- * not below the row's `least`. Then job->low has what multiplies several rows, scales [n] and sums
- * [n], with zeros for those that do not read it. */
-SIMD_INLINE SIMD_TARGET bool NAME(choose)(struct int_product *job, const uint8_t *x,
-                                          const struct int_rows some, const int has_min)
-{
-    const struct planes_record at = planes_record(some.mt);
-    const __m256 scale = NAME(rows)(x + at.scale + 4 * some.r0, some.n);
-    const __m256 less = _mm256_cmp_ps(scale, NAME(rows)(job->least + some.r0, some.n), _CMP_LT_OQ);
-    const int all = (1 << some.n) - 1;
-    if ((_mm256_movemask_ps(less) & all) == all)
-        return false;
-    if (some.mt > 1)
-        _mm256_storeu_ps(job->low, _mm256_andnot_ps(less, scale));
-    if (some.mt > 1 && has_min) {
-        const __m256 sum = NAME(rows)(x + at.sum + 4 * some.r0, some.n);
-        _mm256_storeu_ps(job->low + some.n, _mm256_andnot_ps(less, sum));
-    }
-    return true;
-}
-
 /* What multiplies row t's sums of a plane: its scale, or sum 1: what its minimum is multiplied by. */
-SIMD_INLINE SIMD_TARGET VF NAME(by)(const uint8_t *x, const float *low, const int chosen,
-                                    const struct int_rows some, const size_t t, const size_t sum)
+SIMD_INLINE SIMD_TARGET VF NAME(by)(const uint8_t *x, const struct int_rows some, const size_t t,
+                                    const size_t sum)
 {
     const struct planes_record at = planes_record(some.mt);
-    if (chosen)
-        return NAME(one)((const uint8_t *)(low + sum * some.n + t));
     return NAME(one)(x + at.scale + 4 * (sum * some.mt + some.r0 + t));
 }
 
-/* A tile's sums f (not kept: acc) += a block of W times one or two planes of one of X, whose first
- * record is x. low: where `chosen`, scales and sums of the last plane, by NAME(choose). Plane after
+/* A tile's sums f (not kept: acc) += a block of W times one or two planes of one of X. Plane after
  * plane, and in each the groups in order, then what the minimum adds. */
-SIMD_INLINE SIMD_TARGET void NAME(multiply)(struct int_weights w, const uint8_t *x,
-                                            const float *low, const int chosen, const size_t planes,
-                                            const uint32_t bits, const uint32_t shift,
-                                            const enum int_scales scales, const int most,
-                                            const struct int_rows some, const size_t h0,
-                                            const int kept, VF f[PLANES_TILE][2], float *acc)
+SIMD_INLINE SIMD_TARGET void NAME(multiply)(struct int_weights w, struct int_records x,
+                                            const size_t planes, const uint32_t bits,
+                                            const uint32_t shift, const enum int_scales scales,
+                                            const int most, const struct int_rows some,
+                                            const size_t h0, const int kept, VF f[PLANES_TILE][2],
+                                            float *acc)
 {
     const int decoded = int_is_decoded(scales), has_min = int_has_min(scales);
     const size_t n_groups = int_groups(scales), n_steps = 8 / n_groups, rows = planes * some.n;
@@ -297,27 +261,23 @@ SIMD_INLINE SIMD_TARGET void NAME(multiply)(struct int_weights w, const uint8_t 
     VI u[2][PLANES_TILE][2];
     SIMD_UNROLL for (size_t plane = 0; plane < planes; plane++)
     {
-        const int last = plane + 1 == planes && chosen;
-        const uint8_t *factors = x + plane * at.n_bytes;
+        const uint8_t *factors = x.at[plane];
         SIMD_UNROLL for (size_t g = 0; g < n_groups; g++)
         {
-            const uint8_t *start = x + (n_groups == 2 ? at.halves + g * 4 * some.mt : at.start);
+            const size_t start = n_groups == 2 ? at.halves + g * 4 * some.mt : at.start;
             if (!kept)
                 SIMD_FORGET(acc);
             if (plane == 0) {
                 SIMD_UNROLL for (size_t r = 0; r < rows; r++) u[g][r][0] = u[g][r][1] =
                     has_min ? OP(set1_epi32)(PLANES_MAGIC)
-                            : NAME(start)(start + int_row_at(some, r, 4), shift);
+                            : NAME(start)(int_row(x, some, r, 4) + start, shift);
                 NAME(dots)
                 (u[g], w.p, bits, most, g * n_steps, (g + 1) * n_steps, x, rows, some, 0);
             }
             SIMD_UNROLL for (size_t h = 0; h < 2; h++)
             {
-                if (SIMD_DOTS) {
+                if (SIMD_DOTS)
                     SIMD_AFTER(factors, u[g][rows - 1][h]);
-                    if (chosen)
-                        SIMD_AFTER(low, u[g][rows - 1][h]);
-                }
                 VF scale = decoded ? OP(load_ps)(w.by + INT_FACTOR(scale[g]) + SIMD_LANES * h)
                                    : NAME(scale)(w.super, w.p + s_at, bits, scales, g, h);
                 VF base = decoded ? OP(load_ps)(w.by + INT_FACTOR(base[g]) + SIMD_LANES * h)
@@ -331,16 +291,16 @@ SIMD_INLINE SIMD_TARGET void NAME(multiply)(struct int_weights w, const uint8_t 
                     VF v = OP(fmadd_ps)(AS_FLOAT(u[g][plane * some.n + t][h]), scale, base);
                     float *to = acc + t * PANEL_ROWS + SIMD_LANES * h;
                     VF sum = kept ? f[t][h] : OP(load_ps)(to);
-                    sum = OP(fmadd_ps)(v, NAME(by)(factors, low, last, some, t, 0), sum);
+                    sum = OP(fmadd_ps)(v, NAME(by)(factors, some, t, 0), sum);
                     if (at_hand)
-                        sum = OP(fmadd_ps)(min, NAME(by)(factors, low, last, some, t, 1), sum);
+                        sum = OP(fmadd_ps)(min, NAME(by)(factors, some, t, 1), sum);
                     if (kept)
                         f[t][h] = sum;
                     else
                         OP(store_ps)(to, sum);
                     if (planes == 1 && h && t + 1 == some.n && g + 1 < n_groups) {
                         SIMD_AFTER(w.p, v);
-                        SIMD_AFTER(x, v);
+                        SIMD_AFTER(x.at[0], v);
                         SIMD_AFTER(factors, v);
                     }
                 }
@@ -353,7 +313,7 @@ SIMD_INLINE SIMD_TARGET void NAME(multiply)(struct int_weights w, const uint8_t 
                                  : NAME(min)(w.super, w.p + s_at, scales, h);
                 SIMD_UNROLL for (size_t t = 0; t < some.n; t++)
                 {
-                    VF by = NAME(by)(factors, low, last, some, t, 1);
+                    VF by = NAME(by)(factors, some, t, 1);
                     float *to = acc + t * PANEL_ROWS + SIMD_LANES * h;
                     if (kept)
                         f[t][h] = OP(fmadd_ps)(min, by, f[t][h]);
@@ -375,11 +335,12 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(struct int_product *job, const uint32_t 
                                         const uint32_t packed_bits,
                                         const enum int_scales packed_scales)
 {
-    const int decoded = int_is_decoded(scales), has_min = int_has_min(scales);
+    const int decoded = int_is_decoded(scales);
     const int at_once = n <= (SIMD_LANES == 8 ? 1 : int_groups(scales) == 1 ? 3 : 2);
-    const struct planes_record at = planes_record(mt);
+    const size_t n_bytes = planes_record(mt).n_bytes;
     const struct int_rows some = {mt, r0, n};
-    const uint8_t *x = job->x;
+    struct int_records x = {{job->x, job->low}};
+    const bool *fine = job->fine;
     /* from vector h0 on: what lies at it has constant offsets from here */
     const uint8_t *codes = (decoded ? job->decoded->codes : job->w) + WIDTH * h0;
     const float *by =
@@ -398,7 +359,7 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(struct int_product *job, const uint32_t 
     if (kept)
         SIMD_UNROLL for (size_t t = 0; t < n; t++) SIMD_UNROLL for (size_t h = 0; h < 2; h++)
             f[t][h] = OP(load_ps)(acc + t * PANEL_ROWS + SIMD_LANES * h);
-    for (uint32_t i = 0; i < job->n; i++, x += at.n_bytes * n_planes) {
+    for (uint32_t i = 0; i < job->n; i++, x.at[0] += n_bytes) {
         const uint32_t b = job->begin + i;
         if (packed_bits)
             NAME(decode_block)(job->w, packed_bits, packed_scales, b, job->decoded, i);
@@ -410,16 +371,24 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(struct int_product *job, const uint32_t 
         else if (!h0 && !r0)
             SIMD_UNROLL for (uint32_t line = 0; line < int_block_bytes(bits, scales); line += 64)
                 __builtin_prefetch(w.p + INT_AHEAD + line);
-        const float *low = job->low;
-        if (n_planes == 2 && at_once && NAME(choose)(job, x + at.n_bytes, some, has_min)) {
-            NAME(multiply)(w, x, low, mt > 1, 2, bits, shift, scales, most, some, h0, kept, f, acc);
+        if (n_planes == 2 && at_once && (!fine || fine[i])) {
+            SIMD_APART(w.p);
+            SIMD_APART(x.at[0]);
+            NAME(multiply)(w, x, 2, bits, shift, scales, most, some, h0, kept, f, acc);
+            x.at[1] += n_bytes;
         } else {
-            NAME(multiply)(w, x, low, 0, 1, bits, shift, scales, most, some, h0, kept, f, acc);
-            if (n_planes == 2 && !at_once && NAME(choose)(job, x + at.n_bytes, some, has_min)) {
-                const uint8_t *next = x + at.n_bytes;
-                SIMD_FORGET(w.p);
-                NAME(multiply)
-                (w, next, low, 1, 1, bits, shift, scales, most, some, h0, kept, f, acc);
+            SIMD_APART(w.p);
+            SIMD_APART(x.at[0]);
+            NAME(multiply)(w, x, 1, bits, shift, scales, most, some, h0, kept, f, acc);
+            SIMD_APART(fine);
+            if (n_planes == 2 && !at_once && (!fine || fine[i])) {
+                const struct int_records low = {{x.at[1], NULL}};
+                SIMD_APART(w.p);
+                SIMD_APART(w.super);
+                if (decoded)
+                    SIMD_APART(w.by);
+                NAME(multiply)(w, low, 1, bits, shift, scales, most, some, h0, kept, f, acc);
+                x.at[1] += n_bytes;
             }
         }
         if (decoded) {

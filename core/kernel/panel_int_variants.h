@@ -31,11 +31,16 @@ struct int_rows {
     size_t mt, r0, n;
 };
 
-/* Where row r of them stands among a record's values of `size` bytes each; from n on, in the next
- * record. */
-SIMD_INLINE size_t int_row_at(const struct int_rows some, const size_t r, const size_t size)
+/* Records of a block, of one plane or two. */
+struct int_records {
+    const uint8_t *at[2];
+};
+
+/* Row r of some, from n on of the second plane, among a record's values of `size` bytes each. */
+SIMD_INLINE const uint8_t *int_row(const struct int_records x, const struct int_rows some,
+                                   const size_t r, const size_t size)
 {
-    return r / some.n * planes_record(some.mt).n_bytes + (some.r0 + r % some.n) * size;
+    return x.at[r / some.n] + (some.r0 + r % some.n) * size;
 }
 
 /* A block of W from vector h0 on, and what has its scales where it was decoded. */

@@ -22,7 +22,7 @@ struct planes planes_layout(uint32_t n_rows, uint32_t n_in, uint32_t n_planes, u
     return p;
 }
 
-float planes_scale(float value) { return value / STEPS_16; }
+float planes_scale(float value) { return 256 * (value / STEPS_16); }
 
 /* The greatest |x| as bits: these are ordered as the values are, and NaN is above all. */
 static uint32_t greatest(const float *x)
@@ -90,6 +90,7 @@ static inline struct block_scale scale_of(uint32_t most, float steps, const floa
 /* Where one row of a block is written. */
 struct place {
     uint8_t *record; /* of its tile, of the first plane */
+    size_t to_low;   /* bytes to that of the second */
     size_t mt, t;    /* rows in the tile, this row */
     int8_t *codes[2];
 };
@@ -106,7 +107,7 @@ static inline void put_sums(const struct place *to, float scale, const int n_pla
 {
     const struct planes_record r = planes_record(to->mt);
     uint8_t *at = to->record + to->t * 4;
-    for (int plane = 0; plane < n_planes; plane++, at += r.n_bytes) {
+    for (int plane = 0; plane < n_planes; plane++, at += to->to_low) {
         const int32_t *half = sum[plane], both = half[0] + half[1];
         const float unit = plane_unit(n_planes, plane) * scale, product = unit * (float)both;
         const int32_t start = PLANES_MAGIC - 128 * both;
@@ -122,6 +123,7 @@ static inline void put_sums(const struct place *to, float scale, const int n_pla
 /* n_blocks of n_rows of x, all of one tile, whose first is row t of mt. */
 struct piece {
     uint8_t *record; /* of the first block */
+    size_t to_low;
     size_t mt, t;
     const float *x;
     size_t stride;
@@ -131,13 +133,16 @@ struct piece {
 /* A piece block by block, in one body for each level and number of planes. */
 #define EACH_BLOCK(block, n_planes, piece)                                                         \
     for (uint32_t r = 0; r < (piece)->n_rows; r++) {                                               \
-        struct place to = {.record = (piece)->record, .mt = (piece)->mt, .t = (piece)->t + r};     \
+        struct place to = {.record = (piece)->record,                                              \
+                           .to_low = (piece)->to_low,                                              \
+                           .mt = (piece)->mt,                                                      \
+                           .t = (piece)->t + r};                                                   \
         const float *x = (piece)->x + r * (piece)->stride;                                         \
         for (uint32_t i = 0; i < (piece)->n_blocks; i++, x += PLANES_BLOCK) {                      \
             to.codes[0] = (int8_t *)to.record + PLANES_BLOCK * to.t;                               \
-            to.codes[1] = to.codes[0] + planes_record(to.mt).n_bytes;                              \
+            to.codes[1] = to.codes[0] + to.to_low;                                                 \
             block(&to, n_planes, x);                                                               \
-            to.record += planes_record(to.mt).n_bytes * (n_planes);                                \
+            to.record += planes_record(to.mt).n_bytes;                                             \
         }                                                                                          \
     }
 
@@ -298,14 +303,15 @@ SIMD_INLINE TARGET_AVX512 void put_lanes(uint8_t *to, __m256i v, const size_t n)
 }
 
 /* What stands beside the codes, from row t on. */
-SIMD_INLINE TARGET_AVX512 void put_sums_avx512(uint8_t *record, size_t mt, size_t t, __m256 scale,
-                                               const __m256i halves[2][2], const int n_planes,
-                                               const size_t n)
+SIMD_INLINE TARGET_AVX512 void put_sums_avx512(const struct piece *piece, uint8_t *record,
+                                               __m256 scale, const __m256i halves[2][2],
+                                               const int n_planes, const size_t n)
 {
+    const size_t mt = piece->mt;
     const struct planes_record r = planes_record(mt);
     const __m256i magic = _mm256_set1_epi32(PLANES_MAGIC);
-    uint8_t *at = record + t * 4;
-    SIMD_UNROLL for (int plane = 0; plane < n_planes; plane++, at += r.n_bytes)
+    uint8_t *at = record + piece->t * 4;
+    SIMD_UNROLL for (int plane = 0; plane < n_planes; plane++, at += piece->to_low)
     {
         const __m256 unit = _mm256_mul_ps(scale, _mm256_set1_ps(plane_unit(n_planes, plane)));
         const __m256i *half = halves[plane], sum = _mm256_add_epi32(half[0], half[1]);
@@ -322,7 +328,6 @@ SIMD_INLINE TARGET_AVX512 void put_sums_avx512(uint8_t *record, size_t mt, size_
 SIMD_INLINE TARGET_AVX512 void block_avx512(const struct piece *piece, uint8_t *record,
                                             const float *x, const int n_planes, const size_t n)
 {
-    const size_t mt = piece->mt, t0 = piece->t, next = planes_record(mt).n_bytes;
     const __m256i most = greatest_avx512(x, piece->stride, n);
     const __m256 top = _mm256_castsi256_ps(most);
     if (_mm256_cmpge_epi32_mask(most, _mm256_set1_epi32(0x7f800000))) { /* not finite: seldom */
@@ -345,8 +350,8 @@ SIMD_INLINE TARGET_AVX512 void block_avx512(const struct piece *piece, uint8_t *
             continue;
         codes[t] = codes_avx512(x + t * piece->stride, inverse[t], n_planes);
         __m512i c = _mm512_xor_si512(codes[t], _mm512_set1_epi8((char)0x80));
-        uint8_t *high = record + PLANES_BLOCK * (t0 + t);
-        uint8_t *low = n_planes == 1 ? high : high + next;
+        uint8_t *high = record + PLANES_BLOCK * (piece->t + t);
+        uint8_t *low = n_planes == 1 ? high : high + piece->to_low;
         _mm256_storeu_si256((__m256i *)(void *)low, _mm512_castsi512_si256(c));
         if (n_planes == 2)
             _mm256_storeu_si256((__m256i *)(void *)high, _mm512_extracti64x4_epi64(c, 1));
@@ -354,7 +359,7 @@ SIMD_INLINE TARGET_AVX512 void block_avx512(const struct piece *piece, uint8_t *
     __m256i halves[2][2];
     halves_avx512(codes, n_planes, halves);
     const __m256 scale = _mm256_maskz_div_ps(large, top, steps);
-    put_sums_avx512(record, mt, t0, scale, halves, n_planes, n);
+    put_sums_avx512(piece, record, scale, halves, n_planes, n);
 }
 
 #define ROWS_AVX512(n_planes, n)                                                                   \
@@ -365,7 +370,7 @@ SIMD_INLINE TARGET_AVX512 void block_avx512(const struct piece *piece, uint8_t *
 #define PIECE_AVX512(n_planes)                                                                     \
     TARGET_AVX512 static void piece_avx512_##n_planes(const struct piece *piece)                   \
     {                                                                                              \
-        const size_t n_bytes = planes_record(piece->mt).n_bytes * (n_planes);                      \
+        const size_t n_bytes = planes_record(piece->mt).n_bytes;                                   \
         uint8_t *record = piece->record;                                                           \
         switch (piece->n_rows) {                                                                   \
             ROWS_AVX512(n_planes, 1)                                                               \
@@ -406,7 +411,7 @@ static void quantise_rest(int n_planes, const struct piece *whole, uint32_t n)
     for (uint32_t r = 0; r < piece.n_rows; r++)
         memcpy(x[r], piece.x + r * piece.stride + (size_t)piece.n_blocks * PLANES_BLOCK,
                n * sizeof(**x));
-    piece.record += piece.n_blocks * planes_record(piece.mt).n_bytes * (size_t)n_planes;
+    piece.record += piece.n_blocks * planes_record(piece.mt).n_bytes;
     piece.x = x[0];
     piece.stride = PLANES_BLOCK;
     piece.n_blocks = 1;
@@ -426,8 +431,9 @@ void planes_quantise(const struct planes *p, const struct planes_part *part)
                               .stride = part->stride,
                               .n_rows = (next < end ? next : end) - r,
                               .n_blocks = part->n / PLANES_BLOCK};
-        piece.record = planes_at(p, tile) +
-                       part->k / PLANES_BLOCK * planes_record(piece.mt).n_bytes * p->n_planes;
+        piece.to_low = p->n_blocks * planes_record(piece.mt).n_bytes;
+        piece.record =
+            planes_at(p, tile) + part->k / PLANES_BLOCK * planes_record(piece.mt).n_bytes;
         quantise((int)p->n_planes, &piece);
         if (rest)
             quantise_rest((int)p->n_planes, &piece, rest);

@@ -2,8 +2,8 @@
  * per 32 values of k: x = s q, q = high or 256 high + low.
  *
  * Rows are multiplied in tiles: up to PLANES_TILE in one, more in several of up to PLANES_MANY, spread
- * evenly. They lie in the order in which a tile reads them: for each tile, for each block of 32
- * values, for each plane, the high one first, one record of mt rows,
+ * evenly. They lie in the order in which a tile reads them: for each tile, for each plane, the high
+ * one first, for each block of 32 values, one record of mt rows,
  *
  *   codes [mt, 32] int8, then their scale [mt], s or of the high of two planes 256 s, the float
  *   scale * sum(codes) [mt], and as integers the start [mt] of sums with a zero point of 128,
@@ -25,6 +25,18 @@
 enum { PLANES_BLOCK = 32, PLANES_TILE = 8, PLANES_MANY = 6 };
 enum { PLANES_MAGIC = 0x4b400000 }; /* the bits of PLANES_MAGIC_FLOAT */
 #define PLANES_MAGIC_FLOAT 0x1.8p23F
+
+/* Blocks are decoded some at a time: chunk i of them has blocks [planes_chunk(n, i),
+ * planes_chunk(n, i + 1)), about as many as any. */
+enum { PLANES_CHUNK = 16 };
+static inline uint32_t planes_chunks(uint32_t n_blocks)
+{
+    return (n_blocks + PLANES_CHUNK - 1) / PLANES_CHUNK;
+}
+static inline uint32_t planes_chunk(uint32_t n_blocks, uint32_t i)
+{
+    return (uint32_t)((uint64_t)n_blocks * i / planes_chunks(n_blocks));
+}
 
 struct planes {
     uint8_t *rows;
@@ -68,7 +80,7 @@ struct planes_part {
 /* Quantises them into their places. A block with a value that is not finite has the scale NaN. */
 void planes_quantise(const struct planes *p, const struct planes_part *part);
 
-/* The scale s of a block in two planes whose largest value is this. */
+/* The high plane's scale of a block in two planes whose largest value is this. */
 float planes_scale(float value);
 
 /* Tile i has rows [planes_tile(p, i), planes_tile(p, i + 1)); its records are at planes_at. */

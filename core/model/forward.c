@@ -62,6 +62,7 @@ static void layout_scratch(const struct model *m, struct scratch *c, uint8_t *ba
     c->tile = take(base, used, (size_t)2 * m->max_rows * TILE_PANELS * PANEL_ROWS, sizeof(float));
     c->scale = take(base, used, m->max_rows, sizeof(float));
     c->least = take(base, used, m->max_rows, sizeof(float));
+    c->fine = take(base, used, matmul_fine_bytes(m->max_rows, m->h.dim), 1);
     c->row = take(base, used, m->h.dim, sizeof(float));
     c->q = take(base, used, n * dim, sizeof(float));
     c->o = take(base, used, n * dim, sizeof(float));

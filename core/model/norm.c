@@ -98,11 +98,12 @@ struct matmul_input norm_input(const struct step *s, const struct stack *w, cons
                                const float *scale, uint32_t n_rows)
 {
     struct matmul_input in = feed_input(s, w, &s->a->h, n_rows);
-    if (s->m->activations != ACTIVATIONS_INT8 || in.activations != ACTIVATIONS_INT16)
+    if (s->m->activations != ACTIVATIONS_INT8 || in.activations != ACTIVATIONS_INT16 ||
+        !worker_takes(s->worker))
         return in;
     const float value = matmul_least(w->fine * norm->rms);
     for (uint32_t r = 0; r < n_rows; r++) /* a late norm's rows are not divided yet */
         s->scratch->least[r] = scale ? value / scale[r] : value;
-    in.least = s->scratch->least;
+    matmul_choose(&in, s->scratch->least, s->scratch->fine);
     return in;
 }

@@ -111,7 +111,8 @@ enum { TILE_PANELS = 8 };
 struct scratch {
     float *tile;          /* [2, rows, up to TILE_PANELS panels]: columns just computed */
     float *scale;         /* [rows]: what a norm multiplies a product's rows by */
-    float *least;         /* [rows]: which blocks are read in 16 bits (matmul_least) */
+    float *least;         /* [rows]: from which scale on blocks are read in 16 bits */
+    uint8_t *fine;        /* which these are (matmul_choose) */
     float *row;           /* [dim] */
     float *q, *o, *all_o; /* [queries, head_dim] */
     float *s;             /* [ATTENTION_BLOCK, page_tokens] */
