@@ -115,21 +115,22 @@ struct tiles {
 
 static uint32_t tile_rows(const struct tiles *t, uint32_t i) { return t->row[i + 1] - t->row[i]; }
 
-/* What decodes blocks while the first tile of some is computed on, or NULL. */
-static int_tile_fn *first_tile(const struct panel *p, const struct planes *x, const struct tiles *t)
+/* Tiles of so many rows that decode blocks while they are computed on, or NULL. */
+static int_tile_fn *first_tile(const struct panel *p, const struct planes *x, uint32_t n_rows)
 {
-    return p->first ? p->first->tile[cpu_level()][x->n_planes - 1][tile_rows(t, 0) - 1] : NULL;
+    return p->first ? p->first->tile[cpu_level()][x->n_planes - 1][n_rows - 1] : NULL;
 }
 
-/* The tile that reads blocks of a panel as they are, or NULL. Reading 4 bits pays even twice, unless
- * the first time can decode for the second. */
+/* The tile that reads blocks of a panel as they are, or NULL: for none of these tiles. Reading 4 bits
+ * pays even twice, unless the first time can decode for the second. */
 static int_tile_fn *direct_tile(const struct panel *p, const struct planes *x,
                                 const struct tiles *t, uint32_t i)
 {
-    bool twice = x->n_tiles == 2 && p->format->bits == 4 && !first_tile(p, x, t);
+    bool twice = x->n_tiles == 2 && p->format->bits == 4 && !first_tile(p, x, PLANES_MANY - 1);
     if (!p->direct || (x->n_tiles > 1 && !twice))
         return NULL;
-    return p->direct->tile[cpu_level()][x->n_planes - 1][tile_rows(t, i) - 1];
+    int_tile_fn *const *tiles = p->direct->tile[cpu_level()][x->n_planes - 1];
+    return tiles[tile_rows(t, t->n - 1) - 1] ? tiles[tile_rows(t, i) - 1] : NULL;
 }
 
 /* Tile i of the job's blocks, from those of `chunk` on. */
@@ -156,7 +157,9 @@ static void run_int(const struct panel *p, const uint8_t *w, const struct planes
     enum cpu_level level = cpu_level();
     struct int_decoded decoded;
     struct int_product job = {.w = w, .decoded = &decoded, .n = x->n_blocks, .acc = acc};
-    int_tile_fn *direct = direct_tile(p, x, t, 0), *first = direct ? NULL : first_tile(p, x, t);
+    int_tile_fn *direct = direct_tile(p, x, t, 0), *first = NULL;
+    if (!direct)
+        first = first_tile(p, x, tile_rows(t, 0));
     if (direct && x->n_tiles == 1) {
         set_tile(x, fine, t, 0, 0, &job);
         direct(&job);

@@ -351,7 +351,7 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(struct int_product *job, const uint32_t 
     const uint32_t n_ahead = h0 || r0 ? 0 : job->n_ahead;
     float *acc = job->acc + r0 * PANEL_ROWS + SIMD_LANES * h0;
     /* acc stays in registers, unless unpacking needs these; 8 lanes have 16 */
-    const int kept = SIMD_DOTS && n <= 6 &&
+    const int kept = SIMD_DOTS && n <= (decoded ? 7 : 6) &&
                      (n < 4 || (SIMD_LANES == 16 &&
                                 (n == 4 || decoded || bits == 8 || (bits == 4 && n_planes == 1))));
     struct int_weights w = {.by = by};

@@ -98,7 +98,7 @@ SIMD_INLINE TARGET_AVX2VNNI __m256i dot_avx2vnni(__m256i sum, __m256i c, __m256i
 #undef SIMD_LANES
 #undef SIMD_DOTS
 
-/* Rows of a tile at a time, where there are more than PLANES_MANY. */
+/* Rows of a tile at a time, where there are more than 6. */
 enum { INT_ROWS_avx2 = 4, INT_ROWS_avx2vnni = 4, INT_ROWS_avx512 = 4, INT_ROWS_avx512vnni = 8 };
 
 /* <name>_<level>_<planes>_<rows>: mt rows of X times blocks of `bits` and `scales`, which, unless
@@ -106,7 +106,7 @@ enum { INT_ROWS_avx2 = 4, INT_ROWS_avx2vnni = 4, INT_ROWS_avx512 = 4, INT_ROWS_a
 #define INT_TILE(target, name, level, bits, zero, scales, most, planes, mt, packed_bits, packed)   \
     target static void name##_##level##_##planes##_##mt(struct int_product *job)                   \
     {                                                                                              \
-        enum { ROWS = (mt) > PLANES_MANY && INT_ROWS_##level < (mt) ? INT_ROWS_##level : (mt) };   \
+        enum { ROWS = (mt) > 6 && INT_ROWS_##level < (mt) ? INT_ROWS_##level : (mt) };             \
         for (size_t h0 = 0; h0 < PANEL_ROWS / CPU_LANES_##level; h0 += 2) {                        \
             tile_##level(job, bits, zero, scales, most, planes, mt, 0, ROWS, h0, packed_bits,      \
                          packed);                                                                  \
@@ -179,8 +179,8 @@ enum { INT_ROWS_avx2 = 4, INT_ROWS_avx2vnni = 4, INT_ROWS_avx512 = 4, INT_ROWS_a
     {                                                                                              \
         decode_##level(w, bits, zero, scales, begin, n, out);                                      \
     }
-/* The first tile of many, which have 4 to 6 rows then (planes.h), decodes, where byte dot products
- * leave the time for it. There is nothing to decode in 8 bits. */
+/* The first tile of many, which have 4 to 7 rows then (planes.h), decodes, where byte dot products
+ * leave the time for it; 7 rows leave no registers. There is nothing to decode in 8 bits. */
 #define INT_FIRST(bits, zero, scales, planes, mt)                                                  \
     INT_TILE(TARGET_AVX512VNNI, first, avx512vnni, 8, zero, int_decoded_scales(scales), 255,       \
              planes, mt, bits, scales)

@@ -22,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { PLANES_BLOCK = 32, PLANES_TILE = 8, PLANES_MANY = 6 };
+enum { PLANES_BLOCK = 32, PLANES_TILE = 8, PLANES_MANY = 7 };
 enum { PLANES_MAGIC = 0x4b400000 }; /* the bits of PLANES_MAGIC_FLOAT */
 #define PLANES_MAGIC_FLOAT 0x1.8p23F
 
