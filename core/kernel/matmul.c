@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* Tiles of X taken at a time (planes.h) and their rows. */
-enum { TILES = 40, ROWS = TILES * PLANES_MANY, FLOAT_BLOCKS = 4 };
+enum { TILES = 30, ROWS = TILES * PLANES_TILE, FLOAT_BLOCKS = 4 };
 
 static bool use_blas;
 
@@ -126,7 +126,7 @@ static int_tile_fn *first_tile(const struct panel *p, const struct planes *x, ui
 static int_tile_fn *direct_tile(const struct panel *p, const struct planes *x,
                                 const struct tiles *t, uint32_t i)
 {
-    bool twice = x->n_tiles == 2 && p->format->bits == 4 && !first_tile(p, x, PLANES_MANY - 1);
+    bool twice = x->n_tiles == 2 && p->format->bits == 4 && !first_tile(p, x, PLANES_TILE);
     if (!p->direct || (x->n_tiles > 1 && !twice))
         return NULL;
     int_tile_fn *const *tiles = p->direct->tile[cpu_level()][x->n_planes - 1];

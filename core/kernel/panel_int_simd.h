@@ -242,14 +242,14 @@ SIMD_INLINE SIMD_TARGET VF NAME(by)(const uint8_t *x, const struct int_rows some
     return NAME(one)(x + at.scale + 4 * (sum * some.mt + some.r0 + t));
 }
 
-/* A tile's sums f (not kept: acc) += a block of W times one or two planes of one of X. Plane after
+/* A tile's sums f (of rows that are not kept: acc) += a block of W times one or two planes of one of X. Plane after
  * plane, and in each the groups in order, then what the minimum adds. */
 SIMD_INLINE SIMD_TARGET void NAME(multiply)(struct int_weights w, struct int_records x,
                                             const size_t planes, const uint32_t bits,
                                             const uint32_t shift, const enum int_scales scales,
                                             const int most, const struct int_rows some,
-                                            const size_t h0, const int kept, VF f[PLANES_TILE][2],
-                                            float *acc)
+                                            const size_t h0, const size_t kept,
+                                            VF f[PLANES_TILE][2], float *acc)
 {
     const int decoded = int_is_decoded(scales), has_min = int_has_min(scales);
     const size_t n_groups = int_groups(scales), n_steps = 8 / n_groups, rows = planes * some.n;
@@ -265,7 +265,7 @@ SIMD_INLINE SIMD_TARGET void NAME(multiply)(struct int_weights w, struct int_rec
         SIMD_UNROLL for (size_t g = 0; g < n_groups; g++)
         {
             const size_t start = n_groups == 2 ? at.halves + g * 4 * some.mt : at.start;
-            if (!kept)
+            if (kept < some.n)
                 SIMD_FORGET(acc);
             if (plane == 0) {
                 SIMD_UNROLL for (size_t r = 0; r < rows; r++) u[g][r][0] = u[g][r][1] =
@@ -290,11 +290,11 @@ SIMD_INLINE SIMD_TARGET void NAME(multiply)(struct int_weights w, struct int_rec
                 {
                     VF v = OP(fmadd_ps)(AS_FLOAT(u[g][plane * some.n + t][h]), scale, base);
                     float *to = acc + t * PANEL_ROWS + SIMD_LANES * h;
-                    VF sum = kept ? f[t][h] : OP(load_ps)(to);
+                    VF sum = t < kept ? f[t][h] : OP(load_ps)(to);
                     sum = OP(fmadd_ps)(v, NAME(by)(factors, some, t, 0), sum);
                     if (at_hand)
                         sum = OP(fmadd_ps)(min, NAME(by)(factors, some, t, 1), sum);
-                    if (kept)
+                    if (t < kept)
                         f[t][h] = sum;
                     else
                         OP(store_ps)(to, sum);
@@ -315,13 +315,29 @@ SIMD_INLINE SIMD_TARGET void NAME(multiply)(struct int_weights w, struct int_rec
                 {
                     VF by = NAME(by)(factors, some, t, 1);
                     float *to = acc + t * PANEL_ROWS + SIMD_LANES * h;
-                    if (kept)
+                    if (t < kept)
                         f[t][h] = OP(fmadd_ps)(min, by, f[t][h]);
                     else
                         OP(store_ps)(to, OP(fmadd_ps)(min, by, OP(load_ps)(to)));
                 }
             }
     }
+}
+
+/* Of how many of n rows the sums stay in registers: as many as fit beside those of a block and what
+ * unpacking takes; 8 lanes have 16. Of one row or two to fetch and to store them costs nothing. */
+SIMD_INLINE size_t NAME(kept)(const size_t n, const uint32_t bits, const size_t n_planes,
+                              const int decoded, const uint32_t packed_bits)
+{
+    if (!SIMD_DOTS || SIMD_LANES == 8)
+        return SIMD_DOTS && n < 4 ? n : 0;
+    if (decoded && !packed_bits)
+        return n < 8 ? n : 5;
+    if (n <= 4 || (n <= 6 && (decoded || bits == 8)))
+        return n;
+    if (n <= 6)
+        return bits == 4 && n_planes == 1 ? 5 : 0;
+    return 2;
 }
 
 /* A tile: n rows from r0 on of mt of X times 2 vectors of rows of W, from vector h0 on; codes up to
@@ -350,15 +366,11 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(struct int_product *job, const uint32_t 
     const uint8_t *ahead = job->ahead;
     const uint32_t n_ahead = h0 || r0 ? 0 : job->n_ahead;
     float *acc = job->acc + r0 * PANEL_ROWS + SIMD_LANES * h0;
-    /* acc stays in registers, unless unpacking needs these; 8 lanes have 16 */
-    const int kept = SIMD_DOTS && n <= (decoded ? 7 : 6) &&
-                     (n < 4 || (SIMD_LANES == 16 &&
-                                (n == 4 || decoded || bits == 8 || (bits == 4 && n_planes == 1))));
+    const size_t kept = NAME(kept)(n, bits, n_planes, decoded, packed_bits);
     struct int_weights w = {.by = by};
     VF f[PLANES_TILE][2];
-    if (kept)
-        SIMD_UNROLL for (size_t t = 0; t < n; t++) SIMD_UNROLL for (size_t h = 0; h < 2; h++)
-            f[t][h] = OP(load_ps)(acc + t * PANEL_ROWS + SIMD_LANES * h);
+    SIMD_UNROLL for (size_t t = 0; t < kept; t++) SIMD_UNROLL for (size_t h = 0; h < 2; h++)
+        f[t][h] = OP(load_ps)(acc + t * PANEL_ROWS + SIMD_LANES * h);
     for (uint32_t i = 0; i < job->n; i++, x.at[0] += n_bytes) {
         const uint32_t b = job->begin + i;
         if (packed_bits)
@@ -396,9 +408,8 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(struct int_product *job, const uint32_t 
             w.by += sizeof(struct int_factors) / sizeof(*by);
         }
     }
-    if (kept)
-        SIMD_UNROLL for (size_t t = 0; t < n; t++) SIMD_UNROLL for (size_t h = 0; h < 2; h++)
-            OP(store_ps)(acc + t * PANEL_ROWS + SIMD_LANES * h, f[t][h]);
+    SIMD_UNROLL for (size_t t = 0; t < kept; t++) SIMD_UNROLL for (size_t h = 0; h < 2; h++)
+        OP(store_ps)(acc + t * PANEL_ROWS + SIMD_LANES * h, f[t][h]);
 }
 
 #undef NAME

@@ -179,30 +179,33 @@ enum { INT_ROWS_avx2 = 4, INT_ROWS_avx2vnni = 4, INT_ROWS_avx512 = 4, INT_ROWS_a
     {                                                                                              \
         decode_##level(w, bits, zero, scales, begin, n, out);                                      \
     }
-/* The first tile of many, which have 4 to 7 rows then (planes.h), decodes, where byte dot products
- * leave the time for it; 7 rows leave no registers. There is nothing to decode in 8 bits. */
+/* The first tile of many, which have 4 to 8 rows then (planes.h), decodes, where byte dot products
+ * leave the time for it. There is nothing to decode in 8 bits. */
 #define INT_FIRST(bits, zero, scales, planes, mt)                                                  \
     INT_TILE(TARGET_AVX512VNNI, first, avx512vnni, 8, zero, int_decoded_scales(scales), 255,       \
              planes, mt, bits, scales)
-#define INT_FIRST_TILES(bits, zero, scales)                                                        \
-    INT_FIRST(bits, zero, scales, 1, 4)                                                            \
-    INT_FIRST(bits, zero, scales, 1, 5)                                                            \
-    INT_FIRST(bits, zero, scales, 1, 6)                                                            \
-    INT_FIRST(bits, zero, scales, 2, 4)                                                            \
-    INT_FIRST(bits, zero, scales, 2, 5)                                                            \
-    INT_FIRST(bits, zero, scales, 2, 6)
+#define INT_FIRST_TILES(bits, zero, scales, planes)                                                \
+    INT_FIRST(bits, zero, scales, planes, 4)                                                       \
+    INT_FIRST(bits, zero, scales, planes, 5)                                                       \
+    INT_FIRST(bits, zero, scales, planes, 6)                                                       \
+    INT_FIRST(bits, zero, scales, planes, 7)                                                       \
+    INT_FIRST(bits, zero, scales, planes, 8)
+#define INT_FIRST_NAME(bits, name) ((bits) == 8 ? NULL : (name))
 #define INT_FIRST_NAMES(bits, planes)                                                              \
     {                                                                                              \
-        [3] = (bits) == 8 ? NULL : first_avx512vnni_##planes##_4,                                  \
-        [4] = (bits) == 8 ? NULL : first_avx512vnni_##planes##_5,                                  \
-        [5] = (bits) == 8 ? NULL : first_avx512vnni_##planes##_6                                   \
+        [3] = INT_FIRST_NAME(bits, first_avx512vnni_##planes##_4),                                 \
+        [4] = INT_FIRST_NAME(bits, first_avx512vnni_##planes##_5),                                 \
+        [5] = INT_FIRST_NAME(bits, first_avx512vnni_##planes##_6),                                 \
+        [6] = INT_FIRST_NAME(bits, first_avx512vnni_##planes##_7),                                 \
+        [7] = INT_FIRST_NAME(bits, first_avx512vnni_##planes##_8)                                  \
     }
 #define INT_FIRST_LEVEL(bits)                                                                      \
     {                                                                                              \
         INT_FIRST_NAMES(bits, 1), INT_FIRST_NAMES(bits, 2)                                         \
     }
 #define INT_VARIANTS(bits, zero, scales)                                                           \
-    INT_FIRST_TILES(bits, zero, scales)                                                            \
+    INT_FIRST_TILES(bits, zero, scales, 1)                                                         \
+    INT_FIRST_TILES(bits, zero, scales, 2)                                                         \
     static const struct int_tiles first = {                                                        \
         {[CPU_AVX512VNNI] = INT_FIRST_LEVEL(bits), [CPU_AVX512BF16] = INT_FIRST_LEVEL(bits)}};     \
     INT_DIRECT_1(TARGET_AVX2, avx2, bits, zero, scales)                                            \

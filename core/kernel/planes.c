@@ -15,8 +15,7 @@
 struct planes planes_layout(uint32_t n_rows, uint32_t n_in, uint32_t n_planes, uint8_t *rows)
 {
     struct planes p = {.rows = rows, .n_rows = n_rows, .n_planes = n_planes};
-    const uint32_t most = n_rows <= PLANES_TILE ? PLANES_TILE : PLANES_MANY;
-    p.n_tiles = n_rows / most + (n_rows % most != 0);
+    p.n_tiles = n_rows / PLANES_TILE + (n_rows % PLANES_TILE != 0);
     p.n_blocks = n_in / PLANES_BLOCK + (n_in % PLANES_BLOCK != 0);
     p.row_bytes = planes_record(1).n_bytes * n_planes * p.n_blocks;
     return p;

@@ -1,9 +1,9 @@
 /* [kernel] Quantised activations: rows of X as one or two planes of 8-bit integers with one scale
  * per 32 values of k: x = s q, q = high or 256 high + low.
  *
- * Rows are multiplied in tiles: up to PLANES_TILE in one, more in several of up to PLANES_MANY, spread
- * evenly. They lie in the order in which a tile reads them: for each tile, for each plane, the high
- * one first, for each block of 32 values, one record of mt rows,
+ * Rows are multiplied in tiles, as few as can be of up to PLANES_TILE, spread evenly. They lie in the
+ * order in which a tile reads them: for each tile, for each plane, the high one first, for each block
+ * of 32 values, one record of mt rows,
  *
  *   codes [mt, 32] int8, then their scale [mt], s or of the high of two planes 256 s, the float
  *   scale * sum(codes) [mt], and as integers the start [mt] of sums with a zero point of 128,
@@ -22,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { PLANES_BLOCK = 32, PLANES_TILE = 8, PLANES_MANY = 7 };
+enum { PLANES_BLOCK = 32, PLANES_TILE = 8 };
 enum { PLANES_MAGIC = 0x4b400000 }; /* the bits of PLANES_MAGIC_FLOAT */
 #define PLANES_MAGIC_FLOAT 0x1.8p23F
 
