@@ -316,6 +316,9 @@ def read_arguments():
     args = p.parse_args()
     for name in ("models", "cells", "loads", "peers"):
         setattr(args, name, [s for s in getattr(args, name).split(",") if s])
+    for name, known in (("cells", CELLS), ("loads", LOADS)):
+        if unknown := [s for s in getattr(args, name) if s not in known]:
+            p.error(f"--{name}: {unknown[0]} is none of {', '.join(known)}")
     return args
 
 
