@@ -413,7 +413,7 @@ static void set_rms(struct norm *n, uint32_t dim)
  * little, for 3 % of the work more in a model of 16 layers. */
 static void refine(struct weights *w, const struct hparams *h)
 {
-    enum { OUTERMOST = 1 };  /* layers at each end */
+    enum { OUTERMOST = 1 };            /* layers at each end */
     const float outlier = 4, head = 5; /* times the row's root mean square */
     for (uint32_t i = 0; i < h->n_layers; i++) {
         struct layer *l = &w->layers[i];
