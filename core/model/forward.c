@@ -34,26 +34,30 @@ static void *take(uint8_t *base, size_t *used, size_t n, size_t size)
 }
 
 /* fine: a stack may read 16 bits of it where activations are int8. */
-static void layout_feed(const struct model *m, struct feed *f, uint32_t n_in, bool fine,
-                        uint8_t *base, size_t *used)
+static uint8_t *layout_planes(const struct model *m, uint32_t n_in, bool fine, uint8_t *base,
+                              size_t *used)
 {
     enum activations a = fine && m->room == ACTIVATIONS_INT8 ? ACTIVATIONS_INT16 : m->room;
-    f->x = take(base, used, (size_t)m->max_rows * n_in, sizeof(float));
-    f->planes = take(base, used, matmul_input_bytes(m->max_rows, n_in, a), 1);
+    return take(base, used, matmul_input_bytes(m->max_rows, n_in, a), 1);
 }
 
+/* Last what many models do without: together, so that no page of it is ever touched then. */
 static void layout_act(const struct model *m, struct act *a, uint8_t *base, size_t *used)
 {
     const struct hparams *h = &m->h;
-    size_t rows = m->max_rows, panels = h->dim / PANEL_ROWS + 1;
+    size_t rows = m->max_rows, panels = h->dim / PANEL_ROWS + 1,
+           all_heads = h->n_heads * h->head_dim;
     a->x = take(base, used, rows * h->dim, sizeof(float));
-    a->y = take(base, used, rows * h->dim, sizeof(float));
     a->square = take(base, used, rows * panels, sizeof(float));
     a->turn = take(base, used, rows * h->rope_dims, sizeof(float));
     a->qkv = take(base, used, rows * (h->n_heads + 2 * h->n_kv_heads) * h->head_dim, sizeof(float));
-    layout_feed(m, &a->h, h->dim, true, base, used);
-    layout_feed(m, &a->ctx, h->n_heads * h->head_dim, false, base, used);
-    layout_feed(m, &a->mid, h->ff_dim, true, base, used);
+    a->h.planes = layout_planes(m, h->dim, true, base, used);
+    a->ctx.x = take(base, used, rows * all_heads, sizeof(float));
+    a->ctx.planes = layout_planes(m, (uint32_t)all_heads, false, base, used);
+    a->mid.planes = layout_planes(m, h->ff_dim, true, base, used);
+    a->y = take(base, used, rows * h->dim, sizeof(float));
+    a->h.x = take(base, used, rows * h->dim, sizeof(float));
+    a->mid.x = take(base, used, rows * h->ff_dim, sizeof(float));
 }
 
 static void layout_scratch(const struct model *m, struct scratch *c, uint8_t *base, size_t *used)
