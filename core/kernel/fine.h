@@ -8,13 +8,13 @@
 
 #include <stdbool.h>
 
+/* blocks [tiles, n_blocks]: which are read so; NULL: all. starts [tiles, chunks]: how many of a tile's
+ * come before a chunk. records: those of them of the low plane, one after the other, from where the
+ * tile's of one plane would begin (planes.h); NULL: the plane's own. */
 struct fine {
-    const bool *blocks; /* by tile [tiles, n_blocks]; NULL: all */
-    const uint32_t
-        *starts; /* by tile and chunk: how many of the tile's blocks come before the chunk */
-    const uint8_t
-        *records; /* of the low plane, by tile: where the plane's would begin (planes.h), those
-                             * of its blocks, one after the other */
+    const bool *blocks;
+    const uint32_t *starts;
+    const uint8_t *records;
 };
 
 /* Bytes of room for at most n_rows rows of n_in values, 64-byte aligned. */

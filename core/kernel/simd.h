@@ -36,11 +36,11 @@
  * tile needs for its sums. */
 #define SIMD_FORGET(p) __asm__("" : "+r"(p))
 
-/* The same where branches begin alike, which then is not done before them. */
-#define SIMD_APART(p) __asm__ volatile("" : "+r"(p))
-
 /* The same, and only once v is computed: what is read through p can not be read before. */
 #define SIMD_AFTER(p, v) __asm__("" : "+r"(p) : "v"(v))
+
+/* SIMD_FORGET where two branches begin alike: what they read first is then not read before them. */
+#define SIMD_APART(p) __asm__ volatile("" : "+r"(p))
 
 /* A vector whose value the compiler may not look through. */
 #define SIMD_KEEP(v) __asm__("" : "+v"(v))

@@ -45,15 +45,15 @@ static uint8_t *layout_planes(const struct model *m, uint32_t n_in, bool fine, u
 static void layout_act(const struct model *m, struct act *a, uint8_t *base, size_t *used)
 {
     const struct hparams *h = &m->h;
-    size_t rows = m->max_rows, panels = h->dim / PANEL_ROWS + 1,
-           all_heads = h->n_heads * h->head_dim;
+    size_t rows = m->max_rows, panels = h->dim / PANEL_ROWS + 1;
+    uint32_t all_heads = h->n_heads * h->head_dim;
     a->x = take(base, used, rows * h->dim, sizeof(float));
     a->square = take(base, used, rows * panels, sizeof(float));
     a->turn = take(base, used, rows * h->rope_dims, sizeof(float));
     a->qkv = take(base, used, rows * (h->n_heads + 2 * h->n_kv_heads) * h->head_dim, sizeof(float));
     a->h.planes = layout_planes(m, h->dim, true, base, used);
     a->ctx.x = take(base, used, rows * all_heads, sizeof(float));
-    a->ctx.planes = layout_planes(m, (uint32_t)all_heads, false, base, used);
+    a->ctx.planes = layout_planes(m, all_heads, false, base, used);
     a->mid.planes = layout_planes(m, h->ff_dim, true, base, used);
     a->y = take(base, used, rows * h->dim, sizeof(float));
     a->h.x = take(base, used, rows * h->dim, sizeof(float));
