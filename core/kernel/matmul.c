@@ -90,10 +90,12 @@ float matmul_least(float value) { return planes_scale(value); }
 
 size_t matmul_fine_bytes(uint32_t n_rows, uint32_t n_in) { return fine_bytes(n_rows, n_in); }
 
-void matmul_choose(struct matmul_input *in, const float *least, void *room)
+void matmul_choose(struct matmul_input *in, const float *least, uint8_t *room)
 {
     struct planes p = planes_layout(in->n_rows, in->n_in, n_planes(in->activations), in->buffer);
-    in->fine = fine_choose(in->buffer ? &p : NULL, least, room);
+    in->fine = room;
+    if (in->buffer && p.n_planes == 2)
+        fine_choose(&p, least, room);
 }
 
 /* Each tile's share of fetching as many blocks as the job has, after its own. Returns where they end:
@@ -133,26 +135,20 @@ static int_tile_fn *direct_tile(const struct panel *p, const struct planes *x,
     return tiles[tile_rows(t, t->n - 1) - 1] ? tiles[tile_rows(t, i) - 1] : NULL;
 }
 
-/* Tile i of the job's blocks, from those of `chunk` on. */
-static void set_tile(const struct planes *x, const struct fine *fine, const struct tiles *t,
-                     uint32_t i, uint32_t chunk, struct int_product *job)
+/* Tile i of the job's blocks. */
+static void set_tile(const struct planes *x, const uint8_t *fine, const struct tiles *t, uint32_t i,
+                     struct int_product *job)
 {
-    const uint32_t row = t->row[i], tile = t->first + i;
-    const size_t n_bytes = planes_record(tile_rows(t, i)).n_bytes, high = row * x->row_bytes;
-    job->x = x->rows + high + job->begin * n_bytes;
-    if (fine->records) {
-        const uint32_t start = fine->starts[tile * planes_chunks(x->n_blocks) + chunk];
-        job->fine = fine->blocks + (size_t)tile * x->n_blocks + job->begin;
-        job->low = fine->records + high / x->n_planes + start * n_bytes;
-    } else if (x->n_planes == 2) {
-        job->low = job->x + x->n_blocks * n_bytes;
-    }
+    const size_t n_bytes = planes_record(tile_rows(t, i)).n_bytes;
+    job->x = x->rows + t->row[i] * x->row_bytes + job->begin * n_bytes;
+    job->low = job->x + x->n_blocks * n_bytes;
+    job->fine = fine ? fine + (size_t)(t->first + i) * x->n_blocks + job->begin : NULL;
 }
 
 /* Tiles whose acc starts at 0: some blocks after the other, all tiles. Chunks are alike, for each
  * fetches what the next one reads. */
 static void run_int(const struct panel *p, const uint8_t *w, const struct planes *x,
-                    const struct fine *fine, const struct tiles *t, float *acc)
+                    const uint8_t *fine, const struct tiles *t, float *acc)
 {
     enum cpu_level level = cpu_level();
     struct int_decoded decoded;
@@ -161,7 +157,7 @@ static void run_int(const struct panel *p, const uint8_t *w, const struct planes
     if (!direct)
         first = first_tile(p, x, tile_rows(t, 0));
     if (direct && x->n_tiles == 1) {
-        set_tile(x, fine, t, 0, 0, &job);
+        set_tile(x, fine, t, 0, &job);
         direct(&job);
         return;
     }
@@ -173,7 +169,7 @@ static void run_int(const struct panel *p, const uint8_t *w, const struct planes
             p->decode[level](w, job.begin, first ? 0 : job.n, &decoded);
         const uint8_t *end = look_ahead(p->format, w, t->n, &job);
         for (uint32_t k = 0; k < t->n; k++) {
-            set_tile(x, fine, t, k, i, &job);
+            set_tile(x, fine, t, k, &job);
             if (direct)
                 direct_tile(p, x, t, k)(&job);
             else if (first && k == 0)
@@ -241,8 +237,8 @@ static store_fn *const stores[CPU_LEVELS] = CPU_BY_WIDTH(store);
 /* Whether rows of X are rounded to BF16 for dot products. */
 static bool in_bf16(const struct matrix *w, const struct matmul_input *in)
 {
-    bool coarse = in->activations == ACTIVATIONS_INT8 ||
-                  (in->activations == ACTIVATIONS_INT16 && in->fine.blocks);
+    bool coarse =
+        in->activations == ACTIVATIONS_INT8 || (in->activations == ACTIVATIONS_INT16 && in->fine);
     return coarse && w->panel == PANEL_bf16 && cpu_level() == CPU_AVX512BF16;
 }
 
@@ -288,7 +284,7 @@ static void run_panel(const struct matrix *w, uint32_t index, const struct matmu
     uint32_t row = t->row[0], n = t->row[t->n] - row;
     memset(acc, 0, (size_t)n * PANEL_ROWS * sizeof(float));
     if (x->rows)
-        run_int(p, panel, x, &in->fine, t, acc);
+        run_int(p, panel, x, in->fine, t, acc);
     else if (p->format)
         run_exact(p, panel, in, row, n, acc);
     else

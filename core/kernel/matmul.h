@@ -49,8 +49,9 @@ struct matmul_input {
     const float *x; /* [n_rows, n_in], 64-byte aligned */
     uint32_t n_rows, n_in;
     enum activations activations;
-    uint8_t *buffer;  /* the quantised planes and scales, or NULL: float matrices only */
-    struct fine fine; /* of int16: which blocks are read so, the others as int8; none given: all */
+    uint8_t *buffer; /* the quantised planes and scales, or NULL: float matrices only */
+    const uint8_t
+        *fine; /* of int16: which blocks are read so (fine.h), the others as int8; NULL: all */
 };
 
 /* What matmul_choose is given for a row whose blocks of 32 values are read in 16 bits where one of them is
@@ -59,9 +60,9 @@ struct matmul_input {
 float matmul_least(float value);
 
 /* Sets in->fine for quantised rows. least [n_rows]; room: matmul_fine_bytes for at least as many rows,
- * 64-byte aligned, is read as long as `in` is. */
+ * is read as long as `in` is. */
 size_t matmul_fine_bytes(uint32_t n_rows, uint32_t n_in);
-void matmul_choose(struct matmul_input *in, const float *least, void *room);
+void matmul_choose(struct matmul_input *in, const float *least, uint8_t *room);
 
 /* Bytes of buffer for at most n_rows rows of n_in values. */
 size_t matmul_input_bytes(uint32_t n_rows, uint32_t n_in, enum activations activations);

@@ -180,15 +180,12 @@ static void tile_scalar(const struct int_format *f, uint32_t n_planes, uint32_t 
 {
     const size_t n_bytes = planes_record(mt).n_bytes;
     const uint8_t *x = job->x, *low = job->low;
-    for (uint32_t i = 0; i < job->n; i++, x += n_bytes) {
-        for (uint32_t t = 0; t < mt; t++)
+    for (uint32_t i = 0; i < job->n; i++, x += n_bytes, low += n_bytes)
+        for (uint32_t t = 0; t < mt; t++) {
             multiply_scalar(f, mt, t, job, i, x);
-        if (n_planes < 2 || (job->fine && !job->fine[i]))
-            continue;
-        for (uint32_t t = 0; t < mt; t++)
-            multiply_scalar(f, mt, t, job, i, low);
-        low += n_bytes;
-    }
+            if (n_planes == 2 && (!job->fine || job->fine[i] >> t & 1))
+                multiply_scalar(f, mt, t, job, i, low);
+        }
 }
 
 #if defined(__x86_64__)

@@ -168,9 +168,9 @@ struct int_product {
     const uint8_t *w;            /* a panel: for tiles that read or decode it */
     struct int_decoded *decoded; /* n blocks: decoded, or room for a tile that decodes */
     uint32_t begin, n;
-    const uint8_t *x;   /* the tile's records from block `begin` on (planes.h) */
-    const bool *fine;   /* [n] or NULL: all: of which blocks the low plane is read, too */
-    const uint8_t *low; /* its records, of these blocks only */
+    const uint8_t *x,
+        *low;            /* the tile's records from block `begin` on, of both planes (planes.h) */
+    const uint8_t *fine; /* [n]: of two planes, which rows read the low one (fine.h); NULL: all */
     float *acc;
     const uint8_t *ahead; /* lines of 64 bytes to prefetch, n_ahead for each block */
     uint32_t n_ahead;

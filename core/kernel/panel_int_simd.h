@@ -324,6 +324,50 @@ SIMD_INLINE SIMD_TARGET void NAME(multiply)(struct int_weights w, struct int_rec
     }
 }
 
+SIMD_INLINE SIMD_TARGET void NAME(fetch)(VF f[PLANES_TILE][2], const size_t n, const float *acc)
+{
+    SIMD_UNROLL for (size_t t = 0; t < n; t++) SIMD_UNROLL for (size_t h = 0; h < 2; h++) f[t][h] =
+        OP(load_ps)(acc + t * PANEL_ROWS + SIMD_LANES * h);
+}
+SIMD_INLINE SIMD_TARGET void NAME(keep)(VF f[PLANES_TILE][2], const size_t n, float *acc)
+{
+    SIMD_UNROLL for (size_t t = 0; t < n; t++) SIMD_UNROLL for (size_t h = 0; h < 2; h++)
+        OP(store_ps)(acc + t * PANEL_ROWS + SIMD_LANES * h, f[t][h]);
+}
+
+/* The low plane alone, after the high one. */
+SIMD_INLINE SIMD_TARGET void NAME(multiply_low)(struct int_weights w, struct int_records x,
+                                                const uint32_t bits, const uint32_t shift,
+                                                const enum int_scales scales, const int most,
+                                                const struct int_rows some, const size_t h0,
+                                                const size_t kept, VF f[PLANES_TILE][2], float *acc)
+{
+    const struct int_records low = {{x.at[1], NULL}};
+    SIMD_APART(w.p);
+    SIMD_APART(w.super);
+    if (int_is_decoded(scales))
+        SIMD_APART(w.by);
+    SIMD_APART(acc);
+    NAME(multiply)(w, low, 1, bits, shift, scales, most, some, h0, kept, f, acc);
+}
+
+/* The low plane of some of the rows, one by one; their sums pass through acc. */
+SIMD_INLINE SIMD_TARGET void NAME(multiply_some)(struct int_weights w, struct int_records x,
+                                                 const uint32_t bits, const uint32_t shift,
+                                                 const enum int_scales scales, const int most,
+                                                 const struct int_rows some, const size_t h0,
+                                                 const size_t kept, VF f[PLANES_TILE][2],
+                                                 float *acc, uint32_t low)
+{
+    NAME(keep)(f, kept, acc);
+    for (; low; low &= low - 1) {
+        const size_t t = (size_t)__builtin_ctz(low);
+        const struct int_rows one = {some.mt, some.r0 + t, 1};
+        NAME(multiply_low)(w, x, bits, shift, scales, most, one, h0, 0, f, acc + t * PANEL_ROWS);
+    }
+    NAME(fetch)(f, kept, acc);
+}
+
 /* Of how many of n rows the sums stay in registers: as many as fit beside those of a block and what
  * unpacking takes; 8 lanes have 16. Of one row or two to fetch and to store them costs nothing. */
 SIMD_INLINE size_t NAME(kept)(const size_t n, const uint32_t bits, const size_t n_planes,
@@ -356,7 +400,8 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(struct int_product *job, const uint32_t 
     const size_t n_bytes = planes_record(mt).n_bytes;
     const struct int_rows some = {mt, r0, n};
     struct int_records x = {{job->x, job->low}};
-    const bool *fine = job->fine;
+    const uint8_t *fine = job->fine;
+    const uint32_t all = (1U << n) - 1;
     /* from vector h0 on: what lies at it has constant offsets from here */
     const uint8_t *codes = (decoded ? job->decoded->codes : job->w) + WIDTH * h0;
     const float *by =
@@ -369,8 +414,7 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(struct int_product *job, const uint32_t 
     const size_t kept = NAME(kept)(n, bits, n_planes, decoded, packed_bits);
     struct int_weights w = {.by = by};
     VF f[PLANES_TILE][2];
-    SIMD_UNROLL for (size_t t = 0; t < kept; t++) SIMD_UNROLL for (size_t h = 0; h < 2; h++)
-        f[t][h] = OP(load_ps)(acc + t * PANEL_ROWS + SIMD_LANES * h);
+    NAME(fetch)(f, kept, acc);
     for (uint32_t i = 0; i < job->n; i++, x.at[0] += n_bytes) {
         const uint32_t b = job->begin + i;
         if (packed_bits)
@@ -383,33 +427,26 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(struct int_product *job, const uint32_t 
         else if (!h0 && !r0)
             SIMD_UNROLL for (uint32_t line = 0; line < int_block_bytes(bits, scales); line += 64)
                 __builtin_prefetch(w.p + INT_AHEAD + line);
-        if (n_planes == 2 && at_once && (!fine || fine[i])) {
-            SIMD_APART(w.p);
-            SIMD_APART(x.at[0]);
+        const uint32_t low = n_planes < 2 ? 0 : fine ? fine[i] >> r0 & all : all;
+        SIMD_APART(w.p);
+        SIMD_APART(x.at[0]);
+        if (at_once && low == all) {
             NAME(multiply)(w, x, 2, bits, shift, scales, most, some, h0, kept, f, acc);
-            x.at[1] += n_bytes;
         } else {
-            SIMD_APART(w.p);
-            SIMD_APART(x.at[0]);
             NAME(multiply)(w, x, 1, bits, shift, scales, most, some, h0, kept, f, acc);
             SIMD_APART(fine);
-            if (n_planes == 2 && !at_once && (!fine || fine[i])) {
-                const struct int_records low = {{x.at[1], NULL}};
-                SIMD_APART(w.p);
-                SIMD_APART(w.super);
-                if (decoded)
-                    SIMD_APART(w.by);
-                NAME(multiply)(w, low, 1, bits, shift, scales, most, some, h0, kept, f, acc);
-                x.at[1] += n_bytes;
-            }
+            if (!at_once && low == all)
+                NAME(multiply_low)(w, x, bits, shift, scales, most, some, h0, kept, f, acc);
+            else if (n > 1 && low)
+                NAME(multiply_some)(w, x, bits, shift, scales, most, some, h0, kept, f, acc, low);
         }
+        x.at[1] += n_bytes;
         if (decoded) {
             codes += stride;
             w.by += sizeof(struct int_factors) / sizeof(*by);
         }
     }
-    SIMD_UNROLL for (size_t t = 0; t < kept; t++) SIMD_UNROLL for (size_t h = 0; h < 2; h++)
-        OP(store_ps)(acc + t * PANEL_ROWS + SIMD_LANES * h, f[t][h]);
+    NAME(keep)(f, kept, acc);
 }
 
 #undef NAME

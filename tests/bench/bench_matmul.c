@@ -194,7 +194,7 @@ static void bench_shape(struct job *job, int id, uint32_t n_out, uint32_t n_in)
             job->in = (struct matmul_input){
                 x,      number(&rows),
                 n_in,   n == 1 ? ACTIVATIONS_INT8 : n == 2 ? ACTIVATIONS_INT16 : ACTIVATIONS_FLOAT,
-                buffer, {0}};
+                buffer, NULL};
             bench(job, quant_table[id].name);
         }
     }

@@ -74,7 +74,7 @@ static uint64_t calls_of(enum matmul_store store, enum quant_id type, uint32_t n
     struct workers *pool = workers_open(2, NULL);
     assert_int_equal(matrix_open(&w, type, n_out, n_in, NULL), 0);
     matrix_pack(&w, type, data, 0, n_out);
-    struct matmul_input in = {x, n_rows, n_in, ACTIVATIONS_FLOAT, NULL, {0}};
+    struct matmul_input in = {x, n_rows, n_in, ACTIVATIONS_FLOAT, NULL, NULL};
     struct job job = {&w, &in, {.y = y, .stride = y_stride, .bias = bias, .store = store}};
     job.out.scale = add ? NULL : scale;
     uint64_t before = matmul_blas_calls();

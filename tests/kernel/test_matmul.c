@@ -229,7 +229,7 @@ static void run(const struct problem *p, const struct matrix *w, const float *x,
     uint8_t *buffer = n_bytes ? aligned_alloc(64, n_bytes) : NULL;
     float *least = floats_new(p->n_rows);
     uint8_t *room = aligned_alloc(64, matmul_fine_bytes(p->n_rows, p->n_in));
-    struct matmul_input in = {x, p->n_rows, p->n_in, p->activations, buffer, {0}};
+    struct matmul_input in = {x, p->n_rows, p->n_in, p->activations, buffer, NULL};
     struct matmul_output out = {.y = y, .stride = p->n_out, .bias = bias};
     for (uint32_t r = 0; r < p->n_rows; r++)
         least[r] = matmul_least(p->least);
@@ -423,7 +423,7 @@ static void test_slices(void **state)
     cpu_force(cpu_detect());
     pack(&w, &p, data);
     uint8_t *buffer = aligned_alloc(64, matmul_input_bytes(2, 64, ACTIVATIONS_INT8));
-    struct matmul_input in = {x, 2, 64, ACTIVATIONS_INT8, buffer, {0}};
+    struct matmul_input in = {x, 2, 64, ACTIVATIONS_INT8, buffer, NULL};
     struct matmul_output out = {.y = y[0], .stride = 80};
     matmul_quantise(&in, 0, 2);
     for (uint32_t i = 0; i < 3; i++) {
@@ -450,7 +450,7 @@ static void parts(void)
     for (int a = ACTIVATIONS_INT8; a <= ACTIVATIONS_INT16; a++) {
         size_t n = matmul_input_bytes(ROWS, IN, (enum activations)a);
         uint8_t *whole = aligned_alloc(64, n), *in_parts = aligned_alloc(64, n);
-        struct matmul_input in = {x, ROWS, IN, (enum activations)a, whole, {0}};
+        struct matmul_input in = {x, ROWS, IN, (enum activations)a, whole, NULL};
         memset(whole, 0, n);
         memset(in_parts, 0, n);
         matmul_quantise(&in, 0, ROWS);
@@ -484,7 +484,7 @@ static void same_planes(enum data d, uint32_t n_rows, enum activations a)
     float *x = rows_new(d, n_rows, IN);
     size_t n = matmul_input_bytes(n_rows, IN, a);
     uint8_t *want = aligned_alloc(64, n), *got = aligned_alloc(64, n);
-    struct matmul_input in = {x, n_rows, IN, a, want, {0}};
+    struct matmul_input in = {x, n_rows, IN, a, want, NULL};
     if (d == DATA_RANDOM && n_rows > 2) { /* a block of each of these among ordinary rows */
         x[IN + 40] = NAN;
         x[2 * IN + 169] = -INFINITY;
@@ -522,7 +522,7 @@ static void test_placed(void **state)
     static float x[ROWS * IN], alone[ROWS * OUT], y[ROWS * OUT];
     struct problem p = {QUANT_q4_1, DATA_RANDOM, DATA_RANDOM, ACTIVATIONS_INT8, ROWS, OUT, IN, 0};
     uint8_t *buffer = aligned_alloc(64, matmul_input_bytes(ROWS, IN, p.activations)), *data[2];
-    struct matmul_input in = {x, ROWS, IN, p.activations, buffer, {0}};
+    struct matmul_input in = {x, ROWS, IN, p.activations, buffer, NULL};
     struct matrix w, turns[2];
     (void)state;
     cpu_force(cpu_detect());
@@ -579,7 +579,7 @@ static void stores(void)
         struct problem p = {type, DATA_RANDOM, DATA_RANDOM, ACTIVATIONS_INT16, ROWS, OUT, 256, 0};
         uint8_t *data = data_weights(type, p.weights, OUT, 256);
         uint8_t *buffer = aligned_alloc(64, matmul_input_bytes(ROWS, 256, p.activations));
-        struct matmul_input in = {x, ROWS, 256, p.activations, buffer, {0}};
+        struct matmul_input in = {x, ROWS, 256, p.activations, buffer, NULL};
         struct matrix w;
         for (size_t i = 0; i < sizeof(x) / sizeof(*x); i++)
             x[i] = random_float();
