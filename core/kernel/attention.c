@@ -138,21 +138,23 @@ void attention_end(uint32_t n, const float *l, const float *o, float *out, uint3
 enum { SOME = 64 };
 
 static void store_f32(const float *k, const float *v, uint32_t t, float *page_k, float *page_v,
-                      uint32_t head_dim, uint32_t page_tokens)
+                      uint32_t head_dim)
 {
+    page_k += kv_column(t, head_dim);
     for (size_t d = 0; d < head_dim; d++)
-        page_k[d * page_tokens + t] = k[d];
+        page_k[d * KV_COLUMNS] = k[d];
     memcpy(page_v + (size_t)t * head_dim, v, head_dim * sizeof(*v));
 }
 
 static void store_f16(const float *k, const float *v, uint32_t t, uint16_t *page_k,
-                      uint16_t *page_v, uint32_t head_dim, uint32_t page_tokens)
+                      uint16_t *page_v, uint32_t head_dim)
 {
     uint16_t some[SOME];
+    page_k += kv_column(t, head_dim);
     for (size_t d = 0; d < head_dim; d++) {
         if (d % SOME == 0)
             ops_to_half(k + d, some, head_dim - d < SOME ? head_dim - d : SOME);
-        page_k[d * page_tokens + t] = some[d % SOME];
+        page_k[d * KV_COLUMNS] = some[d % SOME];
     }
     ops_to_half(v, page_v + (size_t)t * head_dim, head_dim);
 }
@@ -163,10 +165,10 @@ static void store_q8(const float *k, const float *v, uint32_t t, int8_t *page_k,
 {
     size_t n = (size_t)head_dim * page_tokens;
     int8_t *row = page_v + (size_t)t * head_dim;
-    float scale = kernels()->encode(k, row, head_dim);
+    ((float *)(void *)(page_k + n))[t] = kernels()->encode(k, row, head_dim);
+    page_k += kv_column(t, head_dim);
     for (size_t d = 0; d < head_dim; d++)
-        page_k[d * page_tokens + t] = row[d];
-    ((float *)(void *)(page_k + n))[t] = scale;
+        page_k[d * KV_COLUMNS] = row[d];
     ((float *)(void *)(page_v + n))[t] = kernels()->encode(v, row, head_dim);
 }
 
@@ -174,9 +176,9 @@ void attention_store(enum kv_type type, const float *k, const float *v, uint32_t
                      void *page_v, uint32_t head_dim, uint32_t page_tokens)
 {
     if (type == KV_F32)
-        store_f32(k, v, t, page_k, page_v, head_dim, page_tokens);
+        store_f32(k, v, t, page_k, page_v, head_dim);
     else if (type == KV_F16)
-        store_f16(k, v, t, page_k, page_v, head_dim, page_tokens);
+        store_f16(k, v, t, page_k, page_v, head_dim);
     else
         store_q8(k, v, t, page_k, page_v, head_dim, page_tokens);
 }

@@ -229,11 +229,14 @@ uint32_t kv_page_refs(const struct kv_pool *pool, uint32_t page)
 static void copy_head(const struct kv_pool *pool, uint8_t *to, uint8_t *from, uint32_t n_tokens)
 {
     const struct kv_geometry *g = &pool->geometry;
-    size_t value = kv_value_bytes(g->type), row = g->page_tokens * value, n = n_tokens * value;
+    const size_t value = kv_value_bytes(g->type), row = KV_COLUMNS * value;
+    const uint32_t some = n_tokens % KV_COLUMNS;
+    const size_t whole = kv_column(n_tokens - some, g->head_dim) * value;
     uint8_t *v_to = to + pool->head_bytes, *v_from = from + pool->head_bytes;
-    for (uint32_t d = 0; d < g->head_dim; d++) /* K [head_dim][page_tokens] */
-        memcpy(to + d * row, from + d * row, n);
-    memcpy(v_to, v_from, n * g->head_dim);
+    memcpy(to, from, whole);
+    for (size_t d = 0; d < g->head_dim; d++)
+        memcpy(to + whole + d * row, from + whole + d * row, some * value);
+    memcpy(v_to, v_from, n_tokens * g->head_dim * value);
     if (kv_scale_bytes(g->type)) {
         memcpy(kv_page_scales(pool, to), kv_page_scales(pool, from), n_tokens * sizeof(float));
         memcpy(kv_page_scales(pool, v_to), kv_page_scales(pool, v_from), n_tokens * sizeof(float));

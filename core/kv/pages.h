@@ -1,10 +1,10 @@
 /* [kv] Who owns a page. The pool is one block of memory cut into pages; a page holds K and V of
  * page_tokens consecutive positions of one timeline, for all layers and KV heads:
  *
- *   page = [n_layers][n_kv_heads] { K [head_dim][page_tokens], V [page_tokens][head_dim] }
+ *   page = [n_layers][n_kv_heads] { K [page_tokens / 16][head_dim][16], V [page_tokens][head_dim] }
  *
- * K lies transposed, so that the scores of a vector of positions need no sum across lanes. With
- * KV_Q8 the scales of its positions follow K, and V: float [page_tokens].
+ * K lies turned (kv_type.h: kv_column). With KV_Q8 the scales of its positions follow K, and V: float
+ * [page_tokens].
  * Bytes a token: 2 x layers x kv heads x head size x bytes of a value (SmolLM2, F16: 23,040), and
  * with KV_Q8 a scale of 4 bytes for each head size values (12,240).
  *
@@ -83,7 +83,7 @@ void kv_page_forget(struct kv_pool *pool, uint32_t page);
 void kv_page_touch(struct kv_pool *pool, uint32_t page);
 void kv_pool_on_evict(struct kv_pool *pool, void (*evict)(void *arg, uint32_t page), void *arg);
 
-/* K [head_dim][page_tokens] of a page; V [page_tokens][head_dim] follows it at head_bytes. Workers
+/* K [page_tokens / 16][head_dim][16] of a page; V [page_tokens][head_dim] follows it at head_bytes. Workers
  * read any page and write only the rows of the batch. */
 static inline uint8_t *kv_page_k(const struct kv_pool *pool, uint32_t page, uint32_t layer,
                                  uint32_t kv_head)

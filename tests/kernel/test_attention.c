@@ -20,7 +20,7 @@ enum { MAX_DIM = 129, MAX_PAGE = 256, MAX_Q = 23, N_PAGES = 3 };
 struct pages {
     enum kv_type type;
     uint32_t dim, page_tokens;
-    float *k[N_PAGES], *v[N_PAGES]; /* K [dim][page_tokens], V [page_tokens][dim], as rounded */
+    float *k[N_PAGES], *v[N_PAGES];        /* K by kv_column, V [page_tokens][dim], as rounded */
     void *raw_k[N_PAGES], *raw_v[N_PAGES]; /* scales behind the codes */
 };
 
@@ -65,7 +65,8 @@ static void page_fill(struct pages *p, int page)
         }
         attention_store(p->type, k, v, t, p->raw_k[page], p->raw_v[page], p->dim, p->page_tokens);
         for (uint32_t d = 0; d < p->dim; d++) {
-            size_t at_k = (size_t)d * p->page_tokens + t, at_v = (size_t)t * p->dim + d;
+            size_t at_k = kv_column(t, p->dim) + (size_t)d * KV_COLUMNS,
+                   at_v = (size_t)t * p->dim + d;
             p->k[page][at_k] = value_of(p, p->raw_k[page], at_k, t);
             p->v[page][at_v] = value_of(p, p->raw_v[page], at_v, t);
             /* halves: 11 bits; codes: half a step of 127 to the greatest, which is under 2 and 3 */
@@ -115,7 +116,7 @@ static void pages_spoil(struct pages *p, uint32_t n_keys)
     for (uint32_t pos = n_keys; pos < N_PAGES * p->page_tokens; pos++) {
         uint32_t page = pos / p->page_tokens, t = pos % p->page_tokens;
         for (uint32_t d = 0; d < p->dim; d++) {
-            spoil(p, p->raw_k[page], (size_t)d * p->page_tokens + t, t);
+            spoil(p, p->raw_k[page], kv_column(t, p->dim) + (size_t)d * KV_COLUMNS, t);
             spoil(p, p->raw_v[page], (size_t)t * p->dim + d, t);
         }
     }
@@ -159,7 +160,7 @@ static void attend_double(const struct pages *p, const float *q, uint32_t n_keys
         uint32_t page = pos / p->page_tokens, t = pos % p->page_tokens;
         s[pos] = 0;
         for (uint32_t d = 0; d < p->dim; d++)
-            s[pos] += (double)q[d] * p->k[page][(size_t)d * p->page_tokens + t];
+            s[pos] += (double)q[d] * p->k[page][kv_column(t, p->dim) + (size_t)d * KV_COLUMNS];
         top = fmax(top, s[pos]);
     }
     memset(out, 0, p->dim * sizeof(*out));
