@@ -38,6 +38,17 @@ static uint32_t column_of(const struct stack *w, uint32_t i)
     return column;
 }
 
+/* The panel of the stack that has this column. */
+static uint32_t panel_of(const struct stack *w, uint32_t column)
+{
+    uint32_t at = 0, m = 0;
+    for (; column >= w->w[m].n_out; column -= w->w[m].n_out, m++)
+        at += w->w[m].n_panels;
+    return at + column / PANEL_ROWS;
+}
+
+/* The panels of K and V come first: while one worker writes what they made to its page, the other one
+ * has queries to make. */
 void qkv_project(const struct step *s, uint32_t layer)
 {
     const struct layer *l = &s->m->w.layers[layer];
@@ -46,10 +57,14 @@ void qkv_project(const struct step *s, uint32_t layer)
     const float *scale = norm_scale(s, n_rows);
     struct matmul_input in = norm_input(s, w, &l->attn.before, scale, n_rows);
     struct matmul_output out = {.y = s->a->qkv, .stride = w->n_out, .scale = scale};
-    struct share share = share_begin(s->worker, stack_panels(w), panels_least(w, n_rows));
-    for (uint32_t begin, end; share_take(&share, &begin, &end);) {
-        run_panels(s, w, &in, &out, begin, end);
-        attention_keep(s, layer, column_of(w, begin), column_of(w, end));
-    }
+    const uint32_t n = stack_panels(w), first = panel_of(w, s->m->h.n_heads * s->m->h.head_dim);
+    struct share share = share_begin(s->worker, n, panels_least(w, n_rows));
+    for (uint32_t begin, end; share_take(&share, &begin, &end);)
+        for (uint32_t from, to; begin < end; begin += to - from) {
+            from = (begin + first) % n;
+            to = end - begin < n - from ? from + end - begin : n;
+            run_panels(s, w, &in, &out, from, to);
+            attention_keep(s, layer, column_of(w, from), column_of(w, to));
+        }
     worker_barrier(s->worker);
 }
