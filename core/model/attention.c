@@ -111,10 +111,18 @@ static struct attention queries(const struct step *s, const struct unit *u, uint
     };
 }
 
-/* Units of a layer go to whoever is free, from the last to the first, head by head. */
+/* Units of a layer are shared out from the last to the first, all heads of one before the next: whoever
+ * has them reads on where it is in a page. */
 struct taken {
     const struct unit *u; /* NULL: no more */
     uint32_t layer, kv_head;
+};
+
+/* What a worker has of them. */
+struct work {
+    struct share share;
+    uint32_t begin, end; /* heads of units, not begun yet */
+    struct taken next;   /* begun when the one at hand is done, and on its way meanwhile */
 };
 
 static bool is_wanted(const struct step *s, const struct unit *u, uint32_t layer)
@@ -125,16 +133,15 @@ static bool is_wanted(const struct step *s, const struct unit *u, uint32_t layer
     return false;
 }
 
-static struct taken take(const struct step *s, uint32_t layer)
+static struct taken take(const struct step *s, uint32_t layer, struct work *w)
 {
     const struct plan *p = &s->m->plan;
-    for (uint32_t i; worker_takes(s->worker);) {
-        i = atomic_fetch_add_explicit(&p->next[layer], 1, memory_order_relaxed);
-        if (i >= p->n_units * s->m->h.n_kv_heads)
-            break;
-        const struct unit *u = &p->units[p->n_units - 1 - i % p->n_units];
+    const uint32_t n_heads = s->m->h.n_kv_heads;
+    while (w->begin < w->end || share_take(&w->share, &w->begin, &w->end)) {
+        const uint32_t i = w->begin++;
+        const struct unit *u = &p->units[p->n_units - 1 - i / n_heads];
         if (is_wanted(s, u, layer))
-            return (struct taken){u, layer, i / p->n_units};
+            return (struct taken){u, layer, i % n_heads};
     }
     return (struct taken){NULL, layer, 0};
 }
@@ -179,7 +186,7 @@ static uint32_t count_keys(const struct unit *u, uint32_t group, uint32_t pos, u
 /* All queries of the unit over the pages of one split. Before the last page of the unit the next
  * unit is taken, so that its first page is on its way when this one ends. */
 static void attend_split(const struct step *s, const struct taken *t, const struct attention *a,
-                         uint32_t split, struct taken *next)
+                         uint32_t split, struct work *w)
 {
     const struct unit *u = t->u;
     const struct batch_row *row = &s->batch->rows[u->row];
@@ -192,10 +199,10 @@ static void attend_split(const struct step *s, const struct taken *t, const stru
         const struct taken *after = t;
         uint32_t page_after = pages[least(page + 1, last)];
         if (page == last) {
-            *next = take(s, t->layer);
-            if (next->u) {
-                after = next;
-                page_after = first_page(s, next->u);
+            w->next = take(s, t->layer, w);
+            if (w->next.u) {
+                after = &w->next;
+                page_after = first_page(s, w->next.u);
             }
         }
         struct attention_page p = page_of(s, t, pages[page], after, page_after);
@@ -224,7 +231,7 @@ static void keep_part(const struct step *s, const struct taken *t, const struct 
 
 /* All splits, one after the other, and the result to ctx. */
 static void attend_whole(const struct step *s, const struct taken *t, const struct attention *a,
-                         struct taken *next)
+                         struct work *w)
 {
     const struct hparams *h = &s->m->h;
     const struct scratch *c = s->scratch;
@@ -234,9 +241,9 @@ static void attend_whole(const struct step *s, const struct taken *t, const stru
     all.m = c->all_m;
     all.l = c->all_l;
     all.o = c->all_o;
-    attend_split(s, t, &all, u->split_begin, next);
+    attend_split(s, t, &all, u->split_begin, w);
     for (uint32_t split = u->split_begin + 1; split < u->split_end; split++) {
-        attend_split(s, t, a, split, next);
+        attend_split(s, t, a, split, w);
         attention_join(a->n_q, all.m, all.l, all.o, a->m, a->l, a->o, dim);
     }
     for (uint32_t r = u->row; r < u->row + u->n_rows; r++, q += group) {
@@ -283,30 +290,28 @@ static void finish_rows(const struct step *s, const struct unit *u, uint32_t lay
     }
 }
 
-/* Does what was taken and gives what is to be done next. */
-static struct taken attend_unit(const struct step *s, const struct taken *t)
+static void attend_unit(const struct step *s, const struct taken *t, struct work *w)
 {
     const struct unit *u = t->u;
     atomic_uint *left = &s->m->plan.left[u->row];
-    struct taken next = {NULL, t->layer, 0};
     struct attention a = queries(s, u, t->kv_head);
     if (u->parts) {
-        attend_split(s, t, &a, u->split_begin, &next);
+        attend_split(s, t, &a, u->split_begin, w);
         keep_part(s, t, &a);
     } else {
-        attend_whole(s, t, &a, &next);
+        attend_whole(s, t, &a, w);
     }
     if (atomic_fetch_sub(left, 1) == 1) {
         uint32_t n_units = u->parts ? splits_of(&s->m->plan, s->batch->rows[u->row].pos) : 1;
         atomic_store(left, n_units * s->m->h.n_kv_heads); /* for the next layer */
         finish_rows(s, u, t->layer);
     }
-    return next;
 }
 
 void attention_apply(const struct step *s, uint32_t layer)
 {
-    for (struct taken t = take(s, layer); t.u;)
-        t = attend_unit(s, &t);
+    struct work w = {.share = share_begin(s->worker, s->m->plan.n_units * s->m->h.n_kv_heads, 1)};
+    for (struct taken t = take(s, layer, &w); t.u; t = w.next)
+        attend_unit(s, &t, &w);
     worker_barrier(s->worker);
 }

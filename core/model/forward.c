@@ -92,7 +92,6 @@ static void layout_plan(const struct model *m, struct plan *p, uint8_t *base, si
     p->slot = take(base, used, m->max_rows, sizeof(*p->slot));
     p->left = take(base, used, m->max_rows, sizeof(*p->left));
     p->unstored = take(base, used, h->n_kv_heads, sizeof(*p->unstored));
-    p->next = take(base, used, h->n_layers, sizeof(*p->next));
     p->part_m = take(base, used, (size_t)p->cap_parts * h->n_heads, sizeof(float));
     p->part_l = take(base, used, (size_t)p->cap_parts * h->n_heads, sizeof(float));
     p->part_o = take(base, used, (size_t)p->cap_parts * h->n_heads * h->head_dim, sizeof(float));
@@ -198,8 +197,6 @@ void plan_batch(struct model *m, const struct batch *b, const struct kv_pool *kv
     p->n_units = p->n_parts = 0;
     p->split_pages = tokens < SPLIT_TOKENS ? SPLIT_TOKENS / tokens : 1;
     p->split_tokens = tokens * p->split_pages;
-    for (uint32_t i = 0; i < m->h.n_layers; i++)
-        atomic_store_explicit(&p->next[i], 0, memory_order_relaxed);
     for (uint32_t i = 0; i < m->h.n_kv_heads; i++)
         atomic_store_explicit(&p->unstored[i], 2 * m->h.head_dim, memory_order_relaxed);
     for (uint32_t r = 0; r < b->n_rows; r++) {

@@ -130,14 +130,13 @@ struct unit {
 
 /* How attention is cut up: made once for a batch, by the plan of forward.c. */
 struct plan {
-    struct unit *units; /* [n_units], taken from the last to the first, with each KV head */
+    struct unit *units; /* [n_units], from the last to the first, with each KV head */
     uint32_t n_units, cap_units;
     int64_t *part; /* [max_rows]: first of a row's parts, or -1: ctx is written at once */
     uint32_t n_parts, cap_parts;
     float *part_o;     /* [cap_parts, n_heads, head_dim] */
     float *part_m;     /* [cap_parts, n_heads] */
     float *part_l;     /* [cap_parts, n_heads] */
-    atomic_uint *next; /* [n_layers]: units taken so far */
     atomic_uint *left; /* [max_rows], at a unit's first row: units times KV heads still to come */
     atomic_uint *unstored; /* [n_kv_heads]: columns of their k and v still to come */
     uint32_t *wanted;      /* [n_wanted]: rows whose logits are wanted */
