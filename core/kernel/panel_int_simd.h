@@ -143,17 +143,21 @@ SIMD_INLINE SIMD_TARGET VF NAME(one)(const uint8_t *p)
     return OP(set1_ps)(v);
 }
 
-/* u[row] += steps [begin, end) of a block with the codes q. */
+/* u[row] += steps [begin, end) of a block with the codes q. to: where its codes are copied, or NULL. */
 #if SIMD_DOTS
 SIMD_INLINE SIMD_TARGET void NAME(dots)(VI u[PLANES_TILE][2], const uint8_t *p, const uint32_t bits,
                                         const int most, const size_t begin, const size_t end,
                                         const struct int_records x, const size_t rows,
-                                        const struct int_rows some, const size_t h0)
+                                        const struct int_rows some, const size_t h0, uint8_t *to)
 {
     (void)most;
     SIMD_UNROLL for (size_t j = begin; j < end; j++)
     {
         VI c0 = NAME(step)(p, bits, j, h0), c1 = NAME(step)(p, bits, j, h0 + 1);
+        if (to) {
+            *(VI *)(void *)(to + 128 * j + WIDTH * h0) = c0;
+            *(VI *)(void *)(to + 128 * j + WIDTH * (h0 + 1)) = c1;
+        }
         SIMD_UNROLL for (size_t r = 0; r < rows; r++)
         {
             VI v = NAME(four)(int_row(x, some, r, PLANES_BLOCK) + 4 * j);
@@ -191,8 +195,9 @@ SIMD_INLINE SIMD_TARGET void NAME(dots_wide)(VI u[PLANES_TILE][2], const uint8_t
 SIMD_INLINE SIMD_TARGET void NAME(dots)(VI u[PLANES_TILE][2], const uint8_t *p, const uint32_t bits,
                                         const int most, const size_t begin, const size_t end,
                                         const struct int_records x, const size_t rows,
-                                        const struct int_rows some, const size_t h0)
+                                        const struct int_rows some, const size_t h0, uint8_t *to)
 {
+    (void)to;
     if (most > 63) {
         NAME(dots_wide)(u, p, begin, end, x, rows, some, h0);
         return;
@@ -242,14 +247,14 @@ SIMD_INLINE SIMD_TARGET VF NAME(by)(const uint8_t *x, const struct int_rows some
     return NAME(one)(x + at.scale + 4 * (sum * some.mt + some.r0 + t));
 }
 
-/* A tile's sums f (of rows that are not kept: acc) += a block of W times one or two planes of one of X. Plane after
- * plane, and in each the groups in order, then what the minimum adds. */
-SIMD_INLINE SIMD_TARGET void NAME(multiply)(struct int_weights w, struct int_records x,
-                                            const size_t planes, const uint32_t bits,
-                                            const uint32_t shift, const enum int_scales scales,
-                                            const int most, const struct int_rows some,
-                                            const size_t h0, const size_t kept,
-                                            VF f[PLANES_TILE][2], float *acc)
+/* A tile's sums f (of rows that are not kept: acc) += a block of W times one or two planes of one of X.
+ * Plane after plane, and in each the groups in order, then what the minimum adds. W is copied, decoded,
+ * to `copy` (with byte dot products; of one group). */
+SIMD_INLINE SIMD_TARGET void
+NAME(multiply)(struct int_weights w, struct int_records x, const size_t planes, const uint32_t bits,
+               const uint32_t shift, const enum int_scales scales, const int most,
+               const struct int_rows some, const size_t h0, const size_t kept, VF f[PLANES_TILE][2],
+               float *acc, const struct int_copy copy)
 {
     const int decoded = int_is_decoded(scales), has_min = int_has_min(scales);
     const size_t n_groups = int_groups(scales), n_steps = 8 / n_groups, rows = planes * some.n;
@@ -272,7 +277,8 @@ SIMD_INLINE SIMD_TARGET void NAME(multiply)(struct int_weights w, struct int_rec
                     has_min ? OP(set1_epi32)(PLANES_MAGIC)
                             : NAME(start)(int_row(x, some, r, 4) + start, shift);
                 NAME(dots)
-                (u[g], w.p, bits, most, g * n_steps, (g + 1) * n_steps, x, rows, some, 0);
+                (u[g], w.p, bits, most, g * n_steps, (g + 1) * n_steps, x, rows, some, 0,
+                 copy.codes);
             }
             SIMD_UNROLL for (size_t h = 0; h < 2; h++)
             {
@@ -286,6 +292,12 @@ SIMD_INLINE SIMD_TARGET void NAME(multiply)(struct int_weights w, struct int_rec
                 if (at_hand)
                     min = decoded ? OP(load_ps)(w.by + INT_FACTOR(min) + SIMD_LANES * h)
                                   : NAME(min)(w.super, w.p + s_at, scales, h);
+                if (copy.codes) {
+                    OP(store_ps)(copy.by + INT_FACTOR(scale[g]) + SIMD_LANES * h, scale);
+                    OP(store_ps)(copy.by + INT_FACTOR(base[g]) + SIMD_LANES * h, base);
+                    if (has_min)
+                        OP(store_ps)(copy.by + INT_FACTOR(min) + SIMD_LANES * h, min);
+                }
                 SIMD_UNROLL for (size_t t = 0; t < some.n; t++)
                 {
                     VF v = OP(fmadd_ps)(AS_FLOAT(u[g][plane * some.n + t][h]), scale, base);
@@ -348,7 +360,8 @@ SIMD_INLINE SIMD_TARGET void NAME(multiply_low)(struct int_weights w, struct int
     if (int_is_decoded(scales))
         SIMD_APART(w.by);
     SIMD_APART(acc);
-    NAME(multiply)(w, low, 1, bits, shift, scales, most, some, h0, kept, f, acc);
+    NAME(multiply)
+    (w, low, 1, bits, shift, scales, most, some, h0, kept, f, acc, (struct int_copy){NULL, NULL});
 }
 
 /* The low plane of some of the rows, one by one; their sums pass through acc. */
@@ -387,7 +400,9 @@ SIMD_INLINE size_t NAME(kept)(const size_t n, const uint32_t bits, const size_t 
 /* A tile: n rows from r0 on of mt of X times 2 vectors of rows of W, from vector h0 on; codes up to
  * `most`. The sum of a block becomes a float by its first value (planes.h). Of two planes few rows
  * take both at once, more one after the other; most blocks do not need the second. packed_bits: of
- * decoded blocks that are decoded on the way, each while the one before it is computed on; or 0. */
+ * decoded blocks that are decoded on the way, or 0: with plain scales they are read as they are and
+ * copied as they are read; where scales are products each is decoded while the one before it is
+ * computed on, which hides what that takes. */
 SIMD_INLINE SIMD_TARGET void NAME(tile)(struct int_product *job, const uint32_t bits,
                                         const uint32_t zero, const enum int_scales scales,
                                         const int most, const size_t n_planes, const size_t mt,
@@ -396,7 +411,9 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(struct int_product *job, const uint32_t 
                                         const enum int_scales packed_scales)
 {
     const int decoded = int_is_decoded(scales);
-    const int at_once = n <= (SIMD_LANES == 8 ? 1 : int_groups(scales) == 1 ? 3 : 2);
+    const int at_once = !packed_bits && n <= (SIMD_LANES == 8           ? 1
+                                              : int_groups(scales) == 1 ? 3
+                                                                        : 2);
     const size_t n_bytes = planes_record(mt).n_bytes;
     const struct int_rows some = {mt, r0, n};
     struct int_records x = {{job->x, job->low}};
@@ -412,12 +429,15 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(struct int_product *job, const uint32_t 
     const uint32_t n_ahead = h0 || r0 ? 0 : job->n_ahead;
     float *acc = job->acc + r0 * PANEL_ROWS + SIMD_LANES * h0;
     const size_t kept = NAME(kept)(n, bits, n_planes, decoded, packed_bits);
-    struct int_weights w = {.by = by};
+    const int copies = packed_bits && int_super_bytes(packed_scales) == 0;
+    const struct int_copy none = {NULL, NULL};
+    struct int_copy copy = none;
+    struct int_weights w = {.by = by}, packed = {.by = NULL};
     VF f[PLANES_TILE][2];
     NAME(fetch)(f, kept, acc);
     for (uint32_t i = 0; i < job->n; i++, x.at[0] += n_bytes) {
         const uint32_t b = job->begin + i;
-        if (packed_bits)
+        if (packed_bits && !copies)
             NAME(decode_block)(job->w, packed_bits, packed_scales, b, job->decoded, i);
         w.p = decoded ? codes : codes + int_block_at(bits, scales, b);
         w.super = codes + int_super_at(bits, scales, b) - WIDTH / 2 * h0;
@@ -427,13 +447,22 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(struct int_product *job, const uint32_t 
         else if (!h0 && !r0)
             SIMD_UNROLL for (uint32_t line = 0; line < int_block_bytes(bits, scales); line += 64)
                 __builtin_prefetch(w.p + INT_AHEAD + line);
+        if (copies) {
+            packed.super = job->w + int_super_at(packed_bits, packed_scales, b);
+            packed.p = job->w + int_block_at(packed_bits, packed_scales, b);
+            copy.codes = job->decoded->buffer[i][0][0];
+            copy.by = (float *)(void *)&job->decoded->factors[i];
+        }
         const uint32_t low = n_planes < 2 ? 0 : fine ? fine[i] >> r0 & all : all;
         SIMD_APART(w.p);
         SIMD_APART(x.at[0]);
         if (at_once && low == all) {
-            NAME(multiply)(w, x, 2, bits, shift, scales, most, some, h0, kept, f, acc);
+            NAME(multiply)(w, x, 2, bits, shift, scales, most, some, h0, kept, f, acc, none);
         } else {
-            NAME(multiply)(w, x, 1, bits, shift, scales, most, some, h0, kept, f, acc);
+            if (copies)
+                NAME(multiply)
+            (packed, x, 1, packed_bits, shift, packed_scales, most, some, h0, kept, f, acc, copy);
+            else NAME(multiply)(w, x, 1, bits, shift, scales, most, some, h0, kept, f, acc, none);
             SIMD_APART(fine);
             if (!at_once && low == all)
                 NAME(multiply_low)(w, x, bits, shift, scales, most, some, h0, kept, f, acc);

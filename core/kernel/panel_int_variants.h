@@ -49,6 +49,12 @@ struct int_weights {
     const float *by;
 };
 
+/* Where a block's codes and factors are written while it is read, or NULL. */
+struct int_copy {
+    uint8_t *codes;
+    float *by;
+};
+
 /* In assembly because gcc 12 copies the accumulator of the intrinsic, runs out of registers and
  * halves the speed. */
 SIMD_INLINE TARGET_AVX512VNNI __m512i dot_avx512vnni(__m512i sum, __m512i c, __m512i q)

@@ -236,7 +236,7 @@ static void copy_head(const struct kv_pool *pool, uint8_t *to, uint8_t *from, ui
     memcpy(to, from, whole);
     for (size_t d = 0; d < g->head_dim; d++)
         memcpy(to + whole + d * row, from + whole + d * row, some * value);
-    memcpy(v_to, v_from, n_tokens * g->head_dim * value);
+    memcpy(v_to, v_from, n_tokens * value * g->head_dim);
     if (kv_scale_bytes(g->type)) {
         memcpy(kv_page_scales(pool, to), kv_page_scales(pool, from), n_tokens * sizeof(float));
         memcpy(kv_page_scales(pool, v_to), kv_page_scales(pool, v_from), n_tokens * sizeof(float));

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { LANES = 4, AHEAD = 12 };
+enum { LANES = 4, LINE = 16, AHEAD = 12 }; /* floats, floats, blocks */
 
 typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
 typedef int32_t mask __attribute__((vector_size(LANES * sizeof(int32_t))));
@@ -31,9 +31,9 @@ static float peak_of(const float *x) /* [CHAIN_PEAK] */
 {
     lanes m[2] = {{-INFINITY, -INFINITY, -INFINITY, -INFINITY},
                   {-INFINITY, -INFINITY, -INFINITY, -INFINITY}};
-    for (int i = 0; i < CHAIN_PEAK; i += 16)
-        __builtin_prefetch(x + AHEAD * CHAIN_PEAK + i);
-    for (int i = 0; i < CHAIN_PEAK; i += 2 * LANES) {
+    for (size_t i = 0; i < CHAIN_PEAK; i += LINE)
+        __builtin_prefetch(x + (size_t)AHEAD * CHAIN_PEAK + i);
+    for (size_t i = 0; i < CHAIN_PEAK; i += 2 * LANES) {
         m[0] = larger(load(x + i), m[0]);
         m[1] = larger(load(x + i + LANES), m[1]);
     }
