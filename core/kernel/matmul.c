@@ -98,41 +98,51 @@ void matmul_choose(struct matmul_input *in, const float *least, uint8_t *room)
         fine_choose(&p, least, room);
 }
 
-/* Each tile's share of fetching as many blocks as the job has, after its own. Returns where they end:
- * with many tiles only the first ones fetch. */
-static const uint8_t *look_ahead(const struct int_format *f, const uint8_t *w, uint32_t n_tiles,
-                                 struct int_product *job)
-{
-    uint32_t n_lines = (int_block_bytes(f->bits, f->scales) + 63) / 64;
-    job->ahead = w + int_block_at(f->bits, f->scales, job->begin + job->n);
-    job->n_ahead = n_tiles ? (n_lines + n_tiles - 1) / n_tiles : 0;
-    return w + int_block_at(f->bits, f->scales, job->begin + 2 * job->n);
-}
-
-/* Tiles that are computed on together: tile i has rows [row[i], row[i + 1]). */
+/* Tiles that are computed on together: tile i has rows [row[i], row[i + 1]), and run[i] multiplies it,
+ * or NULL: int_multiply_scalar. */
 struct tiles {
     uint32_t first, n; /* of all tiles */
     uint32_t row[TILES + 1];
+    int_tile_fn *run[TILES];
+    uint32_t chunk;           /* so many blocks after the other, about as many each time */
+    uint32_t n_lines;         /* to fetch for each block and tile */
+    bool decoded, on_the_way; /* blocks are decoded, and by the first tile */
 };
 
 static uint32_t tile_rows(const struct tiles *t, uint32_t i) { return t->row[i + 1] - t->row[i]; }
 
-/* Tiles of so many rows that decode blocks while they are computed on, or NULL. */
-static int_tile_fn *first_tile(const struct panel *p, const struct planes *x, uint32_t n_rows)
+/* The tiles that read blocks of a panel as they are, or NULL: for some of these rows there is none. Few
+ * rows do; reading 4 bits pays even twice, unless the first time can decode for the second. */
+static int_tile_fn *const *direct_tiles(const struct panel *p, const struct planes *x,
+                                        const struct tiles *t)
 {
-    return p->first ? p->first->tile[cpu_level()][x->n_planes - 1][n_rows - 1] : NULL;
-}
-
-/* The tile that reads blocks of a panel as they are, or NULL: for none of these tiles. Reading 4 bits
- * pays even twice, unless the first time can decode for the second. */
-static int_tile_fn *direct_tile(const struct panel *p, const struct planes *x,
-                                const struct tiles *t, uint32_t i)
-{
-    bool twice = x->n_tiles == 2 && p->format->bits == 4 && !first_tile(p, x, PLANES_TILE);
+    bool twice = x->n_tiles == 2 && p->format->bits == 4 &&
+                 !(p->first && p->first->tile[cpu_level()][0][PLANES_TILE - 1]);
     if (!p->direct || (x->n_tiles > 1 && !twice))
         return NULL;
     int_tile_fn *const *tiles = p->direct->tile[cpu_level()][x->n_planes - 1];
-    return tiles[tile_rows(t, t->n - 1) - 1] ? tiles[tile_rows(t, i) - 1] : NULL;
+    return tiles[tile_rows(t, t->n - 1) - 1] ? tiles : NULL;
+}
+
+/* Who multiplies these tiles. Each fetches its share of as many blocks as a chunk has, after it; with
+ * many tiles only the first ones fetch. A single tile of blocks as they are takes all at once, and
+ * fetches what it will read itself. */
+static void choose_runs(const struct panel *p, const struct planes *x, struct tiles *t)
+{
+    const enum cpu_level level = cpu_level();
+    int_tile_fn *const *direct = direct_tiles(p, x, t), *first = NULL;
+    const uint32_t n_chunks = (x->n_blocks + INT_CHUNK - 1) / INT_CHUNK;
+    const uint32_t n_lines = (int_block_bytes(p->format->bits, p->format->scales) + 63) / 64;
+    for (uint32_t i = 0; i < t->n; i++)
+        t->run[i] = direct ? direct[tile_rows(t, i) - 1]
+                           : int_tile(level, p->format, x->n_planes, tile_rows(t, i));
+    if (!direct && p->first)
+        first = p->first->tile[level][x->n_planes - 1][tile_rows(t, 0) - 1];
+    t->run[0] = first ? first : t->run[0];
+    t->decoded = !direct;
+    t->on_the_way = first;
+    t->chunk = direct && x->n_tiles == 1 ? x->n_blocks : (x->n_blocks + n_chunks - 1) / n_chunks;
+    t->n_lines = direct && x->n_tiles == 1 ? 0 : (n_lines + t->n - 1) / t->n;
 }
 
 /* Tile i of the job's blocks. */
@@ -145,38 +155,28 @@ static void set_tile(const struct planes *x, const uint8_t *fine, const struct t
     job->fine = fine ? fine + (size_t)(t->first + i) * x->n_blocks + job->begin : NULL;
 }
 
-/* Tiles whose acc starts at 0: some blocks after the other, all tiles. Chunks are alike, for each
- * fetches what the next one reads. */
+/* Tiles whose acc starts at 0: some blocks after the other, all tiles. */
 static void run_int(const struct panel *p, const uint8_t *w, const struct planes *x,
                     const uint8_t *fine, const struct tiles *t, float *acc)
 {
-    enum cpu_level level = cpu_level();
+    const struct int_format *f = p->format;
     struct int_decoded decoded;
-    struct int_product job = {.w = w, .decoded = &decoded, .n = x->n_blocks, .acc = acc};
-    int_tile_fn *direct = direct_tile(p, x, t, 0), *first = NULL;
-    if (!direct)
-        first = first_tile(p, x, tile_rows(t, 0));
-    if (direct && x->n_tiles == 1) {
-        set_tile(x, fine, t, 0, &job);
-        direct(&job);
-        return;
-    }
-    for (uint32_t i = 0; i < planes_chunks(x->n_blocks); i++) {
-        job.begin = planes_chunk(x->n_blocks, i);
-        job.n = planes_chunk(x->n_blocks, i + 1) - job.begin;
+    struct int_product job = {.w = w, .decoded = &decoded};
+    for (; job.begin < x->n_blocks; job.begin += t->chunk) {
+        job.n = x->n_blocks - job.begin < t->chunk ? x->n_blocks - job.begin : t->chunk;
         job.acc = acc;
-        if (!direct)
-            p->decode[level](w, job.begin, first ? 0 : job.n, &decoded);
-        const uint8_t *end = look_ahead(p->format, w, t->n, &job);
-        for (uint32_t k = 0; k < t->n; k++) {
-            set_tile(x, fine, t, k, &job);
-            if (direct)
-                direct_tile(p, x, t, k)(&job);
-            else if (first && k == 0)
-                first(&job);
+        if (t->decoded)
+            p->decode[cpu_level()](w, job.begin, t->on_the_way ? 0 : job.n, &decoded);
+        job.ahead = w + int_block_at(f->bits, f->scales, job.begin + job.n);
+        const uint8_t *end = w + int_block_at(f->bits, f->scales, job.begin + 2 * job.n);
+        job.n_ahead = t->n_lines;
+        for (uint32_t i = 0; i < t->n; i++) {
+            set_tile(x, fine, t, i, &job);
+            if (t->run[i])
+                t->run[i](&job);
             else
-                int_multiply(level, p->format, x->n_planes, tile_rows(t, k), &job);
-            job.acc += (size_t)tile_rows(t, k) * PANEL_ROWS;
+                int_multiply_scalar(f, x->n_planes, tile_rows(t, i), &job);
+            job.acc += (size_t)tile_rows(t, i) * PANEL_ROWS;
             job.ahead += 64UL * job.n_ahead * job.n;
             job.n_ahead = job.ahead < end ? job.n_ahead : 0;
         }
@@ -306,6 +306,8 @@ static void run_panels(const struct matrix *w, const struct matmul_input *in,
         struct tiles t = {.first = first, .n = last - first};
         for (uint32_t i = 0; i <= t.n; i++)
             t.row[i] = planes_tile(&x, first + i);
+        if (quantised)
+            choose_runs(panel_table[w->panel], &x, &t);
         for (uint32_t i = begin; i < end; i++)
             run_panel(w, i, in, &x, &t, out);
     }

@@ -175,8 +175,8 @@ static void multiply_scalar(const struct int_format *f, uint32_t mt, uint32_t t,
         job->acc[t * PANEL_ROWS + o] += by->min[o] * s_sum;
 }
 
-static void tile_scalar(const struct int_format *f, uint32_t n_planes, uint32_t mt,
-                        const struct int_product *job)
+void int_multiply_scalar(const struct int_format *f, uint32_t n_planes, uint32_t mt,
+                         const struct int_product *job)
 {
     const size_t n_bytes = planes_record(mt).n_bytes;
     const uint8_t *x = job->x, *low = job->low;
@@ -204,15 +204,13 @@ static const struct int_tiles *tiles_of(const struct int_format *f)
 }
 #endif
 
-void int_multiply(enum cpu_level level, const struct int_format *f, uint32_t n_planes, uint32_t mt,
-                  struct int_product *job)
+int_tile_fn *int_tile(enum cpu_level level, const struct int_format *f, uint32_t n_planes,
+                      uint32_t mt)
 {
 #if defined(__x86_64__)
-    if (level != CPU_SCALAR) {
-        tiles_of(f)->tile[level][n_planes - 1][mt - 1](job);
-        return;
-    }
+    if (level != CPU_SCALAR)
+        return tiles_of(f)->tile[level][n_planes - 1][mt - 1];
 #endif
-    (void)level;
-    tile_scalar(f, n_planes, mt, job);
+    (void)level, (void)f, (void)n_planes, (void)mt;
+    return NULL;
 }

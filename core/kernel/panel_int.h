@@ -44,10 +44,11 @@ struct int_factors {
     float min[PANEL_ROWS];
 };
 
-/* Up to PLANES_CHUNK blocks as all formats share them. */
+/* Up to INT_CHUNK blocks as all formats share them. */
+enum { INT_CHUNK = 16 };
 struct int_decoded {
-    _Alignas(64) struct int_factors factors[PLANES_CHUNK];
-    _Alignas(64) uint8_t buffer[PLANES_CHUNK][8][PANEL_ROWS][4];
+    _Alignas(64) struct int_factors factors[INT_CHUNK];
+    _Alignas(64) uint8_t buffer[INT_CHUNK][8][PANEL_ROWS][4];
     const uint8_t *codes; /* the buffer, or within a panel of 8 bits: [step, row, k % 4] each */
     size_t stride;        /* bytes from block to block */
     uint32_t zero;        /* of these codes */
@@ -182,9 +183,11 @@ struct int_tiles {
     int_tile_fn *tile[CPU_LEVELS][2][PLANES_TILE];
 };
 
-/* Decoded blocks. */
-void int_multiply(enum cpu_level level, const struct int_format *f, uint32_t n_planes, uint32_t mt,
-                  struct int_product *job);
+/* The tile of decoded blocks; NULL: int_multiply_scalar. */
+int_tile_fn *int_tile(enum cpu_level level, const struct int_format *f, uint32_t n_planes,
+                      uint32_t mt);
+void int_multiply_scalar(const struct int_format *f, uint32_t n_planes, uint32_t mt,
+                         const struct int_product *job);
 
 /* Floats of n decoded blocks: [n * 32, PANEL_ROWS], for multiplying with float activations. */
 void int_floats(enum cpu_level level, const struct int_format *f, const struct int_decoded *w,

@@ -26,18 +26,6 @@ enum { PLANES_BLOCK = 32, PLANES_TILE = 8 };
 enum { PLANES_MAGIC = 0x4b400000 }; /* the bits of PLANES_MAGIC_FLOAT */
 #define PLANES_MAGIC_FLOAT 0x1.8p23F
 
-/* Blocks are decoded some at a time: chunk i of them has blocks [planes_chunk(n, i),
- * planes_chunk(n, i + 1)), about as many as any. */
-enum { PLANES_CHUNK = 16 };
-static inline uint32_t planes_chunks(uint32_t n_blocks)
-{
-    return (n_blocks + PLANES_CHUNK - 1) / PLANES_CHUNK;
-}
-static inline uint32_t planes_chunk(uint32_t n_blocks, uint32_t i)
-{
-    return (uint32_t)((uint64_t)n_blocks * i / planes_chunks(n_blocks));
-}
-
 struct planes {
     uint8_t *rows;
     uint32_t n_rows, n_tiles;

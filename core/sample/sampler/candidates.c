@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { LANES = 4, LINE = 16, AHEAD = 12 }; /* floats, floats, blocks */
+enum { LANES = 4, PAIR = 2 * LANES, LINE = 16, AHEAD = 12 }; /* floats, floats, blocks */
 
 typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
 typedef int32_t mask __attribute__((vector_size(LANES * sizeof(int32_t))));
@@ -33,7 +33,7 @@ static float peak_of(const float *x) /* [CHAIN_PEAK] */
                   {-INFINITY, -INFINITY, -INFINITY, -INFINITY}};
     for (size_t i = 0; i < CHAIN_PEAK; i += LINE)
         __builtin_prefetch(x + (size_t)AHEAD * CHAIN_PEAK + i);
-    for (size_t i = 0; i < CHAIN_PEAK; i += 2 * LANES) {
+    for (size_t i = 0; i < CHAIN_PEAK; i += PAIR) {
         m[0] = larger(load(x + i), m[0]);
         m[1] = larger(load(x + i + LANES), m[1]);
     }
