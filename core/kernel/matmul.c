@@ -133,6 +133,7 @@ static void choose_runs(const struct panel *p, const struct planes *x, struct ti
     int_tile_fn *const *direct = direct_tiles(p, x, t), *first = NULL;
     const uint32_t n_chunks = (x->n_blocks + INT_CHUNK - 1) / INT_CHUNK;
     const uint32_t n_lines = (int_block_bytes(p->format->bits, p->format->scales) + 63) / 64;
+    ASSERT(t->n > 0 && n_chunks > 0);
     for (uint32_t i = 0; i < t->n; i++)
         t->run[i] = direct ? direct[tile_rows(t, i) - 1]
                            : int_tile(level, p->format, x->n_planes, tile_rows(t, i));
@@ -155,9 +156,22 @@ static void set_tile(const struct planes *x, const uint8_t *fine, const struct t
     job->fine = fine ? fine + (size_t)(t->first + i) * x->n_blocks + job->begin : NULL;
 }
 
+/* What is fetched for the job's blocks. */
+static void set_fetch(struct matmul_fetch *f, struct int_product *job)
+{
+    job->fetch = job->x;
+    job->fetch_step = 0;
+    if (!f || (f->at >= f->end && (!f->more || !f->more(f))))
+        return;
+    job->fetch = f->at;
+    job->fetch_step = INT_FETCH_BYTES;
+    f->at += (size_t)INT_FETCH_BYTES * job->n;
+}
+
 /* Tiles whose acc starts at 0: some blocks after the other, all tiles. */
 static void run_int(const struct panel *p, const uint8_t *w, const struct planes *x,
-                    const uint8_t *fine, const struct tiles *t, float *acc)
+                    const uint8_t *fine, const struct tiles *t, struct matmul_fetch *fetch,
+                    float *acc)
 {
     const struct int_format *f = p->format;
     struct int_decoded decoded;
@@ -172,6 +186,7 @@ static void run_int(const struct panel *p, const uint8_t *w, const struct planes
         job.n_ahead = t->n_lines;
         for (uint32_t i = 0; i < t->n; i++) {
             set_tile(x, fine, t, i, &job);
+            set_fetch(tile_rows(t, i) < INT_FETCH_ROWS ? NULL : fetch, &job);
             if (t->run[i])
                 t->run[i](&job);
             else
@@ -284,7 +299,7 @@ static void run_panel(const struct matrix *w, uint32_t index, const struct matmu
     uint32_t row = t->row[0], n = t->row[t->n] - row;
     memset(acc, 0, (size_t)n * PANEL_ROWS * sizeof(float));
     if (x->rows)
-        run_int(p, panel, x, in->fine, t, acc);
+        run_int(p, panel, x, in->fine, t, out->fetch, acc);
     else if (p->format)
         run_exact(p, panel, in, row, n, acc);
     else

@@ -80,6 +80,13 @@ enum matmul_store {
     MATMUL_ADD  /* y = y + p: one addition, after the whole of p */
 };
 
+/* Memory that someone will read next, fetched to the second-level cache while blocks are multiplied, some
+ * lines for each: multiplying many rows leaves the memory idle. */
+struct matmul_fetch {
+    const uint8_t *at, *end;                 /* what is left of a range */
+    bool (*more)(struct matmul_fetch *next); /* sets the next one; false: that was all */
+};
+
 struct matmul_output {
     float *y; /* [n_rows, stride] floats, of which n_out are written */
     size_t stride;
@@ -87,6 +94,7 @@ struct matmul_output {
     const float *scale; /* [n_rows] or NULL: of rows, as a norm divides them; not with MATMUL_ADD */
     const float *bias;  /* [n_out] or NULL */
     enum matmul_store store;
+    struct matmul_fetch *fetch; /* the caller's own, or NULL; of quantised matrices */
 };
 
 enum { MATMUL_BLAS_ROWS = 64 }; /* fewer are not worth OpenBLAS's while */

@@ -427,6 +427,7 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(struct int_product *job, const uint32_t 
     const uint32_t shift = int_shift(decoded ? job->decoded->zero : zero);
     const uint8_t *ahead = job->ahead;
     const uint32_t n_ahead = h0 || r0 ? 0 : job->n_ahead;
+    const uint8_t *fetch = job->fetch;
     float *acc = job->acc + r0 * PANEL_ROWS + SIMD_LANES * h0;
     const size_t kept = NAME(kept)(n, bits, n_planes, decoded, packed_bits);
     const int copies = packed_bits && int_super_bytes(packed_scales) == 0;
@@ -452,6 +453,11 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(struct int_product *job, const uint32_t 
             packed.p = job->w + int_block_at(packed_bits, packed_scales, b);
             copy.codes = job->decoded->buffer[i][0][0];
             copy.by = (float *)(void *)&job->decoded->factors[i];
+        }
+        if (!h0 && !r0 && mt >= INT_FETCH_ROWS) {
+            __builtin_prefetch(fetch, 0, 2);
+            __builtin_prefetch(fetch + 64, 0, 2);
+            fetch += job->fetch_step;
         }
         const uint32_t low = n_planes < 2 ? 0 : fine ? fine[i] >> r0 & all : all;
         SIMD_APART(w.p);

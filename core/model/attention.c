@@ -133,15 +133,25 @@ static bool is_wanted(const struct step *s, const struct unit *u, uint32_t layer
     return false;
 }
 
-static struct taken take(const struct step *s, uint32_t layer, struct work *w)
+struct unit_head unit_head(const struct step *s, uint32_t item)
 {
     const struct plan *p = &s->m->plan;
     const uint32_t n_heads = s->m->h.n_kv_heads;
+    return (struct unit_head){&p->units[p->n_units - 1 - item / n_heads], item % n_heads};
+}
+
+uint32_t unit_last_page(const struct step *s, const struct unit *u)
+{
+    const uint32_t end = s->batch->rows[u->row].pos / s->kv->geometry.page_tokens;
+    return least(u->split_end * s->m->plan.split_pages - 1, end); /* of all its rows */
+}
+
+static struct taken take(const struct step *s, uint32_t layer, struct work *w)
+{
     while (w->begin < w->end || share_take(&w->share, &w->begin, &w->end)) {
-        const uint32_t i = w->begin++;
-        const struct unit *u = &p->units[p->n_units - 1 - i / n_heads];
-        if (is_wanted(s, u, layer))
-            return (struct taken){u, layer, i % n_heads};
+        const struct unit_head h = unit_head(s, w->begin++);
+        if (is_wanted(s, h.u, layer))
+            return (struct taken){h.u, layer, h.kv_head};
     }
     return (struct taken){NULL, layer, 0};
 }
@@ -192,7 +202,7 @@ static void attend_split(const struct step *s, const struct taken *t, const stru
     const struct batch_row *row = &s->batch->rows[u->row];
     const uint32_t *pages = row->seq->pages, split_pages = s->m->plan.split_pages;
     uint32_t tokens = a->page_tokens, group = group_of(&s->m->h), seen = 0;
-    uint32_t last = least(u->split_end * split_pages - 1, row->pos / tokens); /* of all its rows */
+    uint32_t last = unit_last_page(s, u);
     uint32_t end = least((split + 1) * split_pages, last + 1);
     attention_begin(a);
     for (uint32_t page = split * split_pages; page < end; page++) {

@@ -54,7 +54,8 @@ void block_join(const struct step *s, const struct ending *e, uint32_t layer)
     struct matmul_output out = {.y = late ? s->a->x : s->a->y,
                                 .stride = s->m->h.dim,
                                 .bias = e->w->bias,
-                                .store = late ? MATMUL_ADD : MATMUL_SET};
+                                .store = late ? MATMUL_ADD : MATMUL_SET,
+                                .fetch = &s->scratch->ahead.fetch};
     struct share share = share_begin(s->worker, w->n_panels, panels_least(e->w, n_rows));
     while (share_take(&share, &begin, &end)) {
         if (first)

@@ -216,6 +216,7 @@ void plan_batch(struct model *m, const struct batch *b, const struct kv_pool *kv
 struct step step_begin(struct model *m, const struct worker *worker, const struct batch *batch,
                        const struct kv_pool *kv)
 {
+    m->scratch[worker->id].ahead = (struct ahead){.end = 0};
     return (struct step){m, worker, batch, kv, &m->act, &m->scratch[worker->id]};
 }
 

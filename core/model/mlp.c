@@ -31,7 +31,8 @@ static void run_panels(const struct step *s, const struct layer *w, const struct
                                     .stride = width,
                                     .first = begin,
                                     .scale = scale,
-                                    .bias = bias ? bias + (size_t)i * ff : NULL};
+                                    .bias = bias ? bias + (size_t)i * ff : NULL,
+                                    .fetch = &s->scratch->ahead.fetch};
         matmul_run_panels(&w->up.w[i], in, &out, begin, end, s->worker->id);
     }
     activate(s->m, tile, w->up.n > 1 ? up : NULL, (size_t)in->n_rows * width);

@@ -56,7 +56,8 @@ void qkv_project(const struct step *s, uint32_t layer)
     const uint32_t n_rows = s->batch->n_rows;
     const float *scale = norm_scale(s, n_rows);
     struct matmul_input in = norm_input(s, w, &l->attn.before, scale, n_rows);
-    struct matmul_output out = {.y = s->a->qkv, .stride = w->n_out, .scale = scale};
+    struct matmul_output out = {
+        .y = s->a->qkv, .stride = w->n_out, .scale = scale, .fetch = &s->scratch->ahead.fetch};
     const uint32_t n = stack_panels(w), first = panel_of(w, s->m->h.n_heads * s->m->h.head_dim);
     struct share share = share_begin(s->worker, n, panels_least(w, n_rows));
     for (uint32_t begin, end; share_take(&share, &begin, &end);)

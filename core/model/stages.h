@@ -107,6 +107,14 @@ struct act {
 
 enum { TILE_PANELS = 8 };
 
+/* Keys and values that a worker will read in a layer (ahead.c). */
+struct ahead {
+    struct matmul_fetch fetch; /* first: what `more` is given */
+    const struct step *step;
+    uint32_t layer, item, end, page; /* items: heads of units (attention.c) */
+    bool values;                     /* after the keys of the page */
+};
+
 /* A worker's own room, most of it for one unit of attention (kernel/attention.h). */
 struct scratch {
     float *tile;          /* [2, rows, up to TILE_PANELS panels]: columns just computed */
@@ -119,6 +127,7 @@ struct scratch {
     float *m, *l, *decay, *all_m, *all_l; /* [queries] */
     uint32_t *n_keys;                     /* [queries] */
     float *floats;                        /* [2, page_tokens, head_dim] */
+    struct ahead ahead;
 };
 
 /* Some rows of one timeline on one page, and a range of splits of their keys. */
@@ -239,6 +248,15 @@ struct matmul_input norm_input(const struct step *s, const struct stack *w, cons
 void qkv_project(const struct step *s, uint32_t layer); /* h -> qkv; K and V to their pages */
 /* Columns [begin, end) of qkv are computed, for all rows. */
 void attention_keep(const struct step *s, uint32_t layer, uint32_t begin, uint32_t end);
+/* Item i of a layer's attention, of units times KV heads: whose slice they are is who reads them first. */
+struct unit_head {
+    const struct unit *u;
+    uint32_t kv_head;
+};
+struct unit_head unit_head(const struct step *s, uint32_t item);
+uint32_t unit_last_page(const struct step *s, const struct unit *u);
+/* From now on the products of this worker, by matmul_output.fetch, fetch what it will read there. */
+void ahead_begin(const struct step *s, uint32_t layer);
 void attention_apply(const struct step *s, uint32_t layer);  /* qkv, pages -> ctx */
 void attn_out_project(const struct step *s, uint32_t layer); /* ctx -> y; x += y -> h */
 void mlp_forward(const struct step *s, uint32_t layer);      /* h -> mid -> y; x += y -> h */
