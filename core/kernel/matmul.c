@@ -156,16 +156,15 @@ static void set_tile(const struct planes *x, const uint8_t *fine, const struct t
     job->fine = fine ? fine + (size_t)(t->first + i) * x->n_blocks + job->begin : NULL;
 }
 
-/* What is fetched for the job's blocks. */
+/* What is fetched for others with the job's blocks. */
 static void set_fetch(struct matmul_fetch *f, struct int_product *job)
 {
-    job->fetch = job->x;
-    job->fetch_step = 0;
+    job->n_fetch = 0;
     if (!f || (f->at >= f->end && (!f->more || !f->more(f))))
         return;
     job->fetch = f->at;
-    job->fetch_step = INT_FETCH_BYTES;
-    f->at += (size_t)INT_FETCH_BYTES * job->n;
+    job->n_fetch = INT_FETCH_LINES;
+    f->at += (size_t)64 * INT_FETCH_LINES * job->n;
 }
 
 /* Tiles whose acc starts at 0: some blocks after the other, all tiles. */

@@ -161,8 +161,8 @@ void int_unpack(const struct int_format *f, const uint8_t *w, uint32_t row, uint
 void int_decode_scalar(const struct int_format *f, const uint8_t *w, uint32_t begin, uint32_t n,
                        struct int_decoded *out);
 
-/* Tiles of so many rows fetch for others, two lines a block. */
-enum { INT_FETCH_ROWS = 4, INT_FETCH_BYTES = 128 };
+/* Tiles of so many rows fetch for others, so many lines a block. */
+enum { INT_FETCH_ROWS = 4, INT_FETCH_LINES = 2 };
 
 /* acc [mt, PANEL_ROWS] += blocks [begin, begin + n) of the rows of a tile times those of w: block after
  * block, plane after plane, per group of 32 (or 16) values acc = acc + (scale * sum) * s, then, with
@@ -178,8 +178,8 @@ struct int_product {
     float *acc;
     const uint8_t *ahead; /* lines of 64 bytes to prefetch, n_ahead for each block */
     uint32_t n_ahead;
-    const uint8_t *fetch; /* and for others, INT_FETCH_BYTES on for each block, or 0: nothing new */
-    uint32_t fetch_step;
+    const uint8_t *fetch; /* and for others, n_fetch for each block */
+    uint32_t n_fetch;
 };
 
 /* Tiles of one kind of block: [level][planes - 1][rows - 1]; NULL: decode, then multiply. */

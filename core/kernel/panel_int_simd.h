@@ -428,6 +428,7 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(struct int_product *job, const uint32_t 
     const uint8_t *ahead = job->ahead;
     const uint32_t n_ahead = h0 || r0 ? 0 : job->n_ahead;
     const uint8_t *fetch = job->fetch;
+    const uint32_t n_fetch = h0 || r0 || mt < INT_FETCH_ROWS ? 0 : job->n_fetch;
     float *acc = job->acc + r0 * PANEL_ROWS + SIMD_LANES * h0;
     const size_t kept = NAME(kept)(n, bits, n_planes, decoded, packed_bits);
     const int copies = packed_bits && int_super_bytes(packed_scales) == 0;
@@ -454,11 +455,8 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(struct int_product *job, const uint32_t 
             copy.codes = job->decoded->buffer[i][0][0];
             copy.by = (float *)(void *)&job->decoded->factors[i];
         }
-        if (!h0 && !r0 && mt >= INT_FETCH_ROWS) {
+        for (uint32_t line = 0; line < n_fetch; line++, fetch += 64)
             __builtin_prefetch(fetch, 0, 2);
-            __builtin_prefetch(fetch + 64, 0, 2);
-            fetch += job->fetch_step;
-        }
         const uint32_t low = n_planes < 2 ? 0 : fine ? fine[i] >> r0 & all : all;
         SIMD_APART(w.p);
         SIMD_APART(x.at[0]);

@@ -2,11 +2,13 @@
  *
  * With some sequences at once a layer's products wait for arithmetic and its attention waits for memory,
  * each while the other resource idles. So what a worker's slice of the attention will read is fetched to
- * its cache during the products before it: the end of this layer, and Q, K and V of the next. */
+ * its cache during the products before it: of Q, K and V, and where their weights are few, which pass
+ * through the same cache, of the end of the layer before. */
 #include "core/model/stages.h"
 
-/* With fewer rows products wait for memory themselves. */
-enum { LEAST_ROWS = 4 };
+/* With fewer rows products wait for memory themselves; after more bytes of weights what was fetched has
+ * left a second-level cache of 1 or 2 MB. */
+enum { LEAST_ROWS = 4, MOST_BYTES = 1 << 20 };
 
 /* Bytes of K, or V, that a row reads of a page. */
 static size_t read_bytes(const struct step *s, uint32_t n_keys, bool values)
@@ -46,14 +48,40 @@ static bool more(struct matmul_fetch *f)
     return false;
 }
 
-void ahead_begin(const struct step *s, uint32_t layer)
+static size_t stack_bytes(const struct stack *w)
+{
+    size_t n = 0;
+    for (uint32_t i = 0; i < w->n; i++)
+        n += w->w[i].n_bytes;
+    return n;
+}
+
+/* What weights pass a worker from w, a stack of this layer or the one before, to the attention. */
+static size_t bytes_before(const struct step *s, uint32_t layer, const struct stack *w)
+{
+    const struct layer *l = &s->m->w.layers[layer];
+    size_t n = stack_bytes(&l->qkv);
+    if (w != &l->qkv) {
+        n += stack_bytes(&l[-1].down);
+        n += w == &l[-1].down ? 0 : stack_bytes(&l[-1].up);
+    }
+    return n / s->worker->n;
+}
+
+void ahead_begin(const struct step *s, uint32_t layer, const struct stack *w)
 {
     const struct plan *p = &s->m->plan;
     struct ahead *a = &s->scratch->ahead;
-    *a = (struct ahead){.fetch.more = more, .step = s, .layer = layer};
-    if (layer >= s->m->h.n_layers || s->batch->n_rows < LEAST_ROWS)
+    if (layer >= s->m->h.n_layers || s->batch->n_rows < LEAST_ROWS ||
+        (a->step == s && a->layer == layer) || bytes_before(s, layer, w) > MOST_BYTES)
         return;
+    *a = (struct ahead){.fetch.more = more, .step = s, .layer = layer};
     worker_slice(s->worker, p->n_units * s->m->h.n_kv_heads, &a->item, &a->end);
     a->item--; /* before the first */
     next_item(a);
+}
+
+void ahead_end(const struct step *s)
+{
+    s->scratch->ahead.fetch = (struct matmul_fetch){NULL, NULL, NULL};
 }

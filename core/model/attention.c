@@ -321,6 +321,7 @@ static void attend_unit(const struct step *s, const struct taken *t, struct work
 void attention_apply(const struct step *s, uint32_t layer)
 {
     struct work w = {.share = share_begin(s->worker, s->m->plan.n_units * s->m->h.n_kv_heads, 1)};
+    ahead_end(s);
     for (struct taken t = take(s, layer, &w); t.u; t = w.next)
         attend_unit(s, &t, &w);
     worker_barrier(s->worker);

@@ -8,6 +8,5 @@ void attn_out_project(const struct step *s, uint32_t layer)
 {
     const struct layer *w = &s->m->w.layers[layer];
     struct ending e = {&w->out, &s->a->ctx, &w->attn, branch_into(&w->ffn, &w->up)};
-    ahead_begin(s, layer + 1);
     block_join(s, &e, layer);
 }

@@ -53,11 +53,13 @@ void mlp_forward(const struct step *s, uint32_t layer)
     struct matmul_input next = feed_input(s, &w->down, &s->a->mid, n_rows);
     struct ending e = {&w->down, &s->a->mid, &w->ffn, next_into(s, layer)};
     struct share share = share_begin(s->worker, n_panels, at_once);
+    ahead_begin(s, layer + 1, &w->up);
     for (uint32_t begin, end; share_take(&share, &begin, &end);)
         for (uint32_t n; begin < end; begin += n) {
             n = least(end - begin, at_once);
             run_panels(s, w, &in, &next, scale, begin, begin + n);
         }
     worker_barrier(s->worker);
+    ahead_begin(s, layer + 1, &w->down);
     block_join(s, &e, layer);
 }
