@@ -159,6 +159,19 @@ static int bench_prefill(struct bench *b, struct error *err)
     return 0;
 }
 
+/* Tokens a second of all timelines from `context` tokens on. */
+static double decode(struct bench *b, uint32_t n, uint32_t context)
+{
+    for (uint32_t s = 0; s < n; s++) {
+        b->run.seqs[s].n_tokens = context;
+        b->next[s] = some_token(b, s);
+    }
+    uint64_t begin = clock_ns();
+    for (uint32_t step = 0; step < b->job->decode; step++)
+        decode_step(b);
+    return (double)b->job->decode * n / since(begin);
+}
+
 /* counts_kv: reading keys and values is part of the limit. */
 static int bench_decode(struct bench *b, uint32_t n, uint32_t context, bool counts_kv,
                         struct error *err)
@@ -171,16 +184,9 @@ static int bench_decode(struct bench *b, uint32_t n, uint32_t context, bool coun
         return -1;
     prefill(b, context);
     copy_prompt(b, context);
-    for (uint32_t i = 0; i < job->repeats; i++) {
-        for (uint32_t s = 0; s < n; s++) {
-            b->run.seqs[s].n_tokens = context;
-            b->next[s] = some_token(b, s);
-        }
-        uint64_t begin = clock_ns();
-        for (uint32_t step = 0; step < steps; step++)
-            decode_step(b);
-        rates[i] = (double)steps * n / since(begin);
-    }
+    decode(b, n, context); /* warms up: the cache's pages are there from now on */
+    for (uint32_t i = 0; i < job->repeats; i++)
+        rates[i] = decode(b, n, context);
     say(b,
         (struct tool_bench_row){"decode", steps, n, context, 0,
                                 limit_decode(b, n, counts_kv ? kv : 0)},

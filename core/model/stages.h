@@ -258,7 +258,7 @@ uint32_t unit_last_page(const struct step *s, const struct unit *u);
 /* Before the product with w, of the layer or the end of the one before: from now on those of this worker,
  * by matmul_output.fetch, fetch what its attention will read; unless it is too early. */
 void ahead_begin(const struct step *s, uint32_t layer, const struct stack *w);
-void ahead_end(const struct step *s); /* what is left is read now */
+void ahead_end(const struct step *s);                        /* what is left is read now */
 void attention_apply(const struct step *s, uint32_t layer);  /* qkv, pages -> ctx */
 void attn_out_project(const struct step *s, uint32_t layer); /* ctx -> y; x += y -> h */
 void mlp_forward(const struct step *s, uint32_t layer);      /* h -> mid -> y; x += y -> h */
