@@ -187,7 +187,7 @@ static void bench_shape(struct job *job, int id, uint32_t n_out, uint32_t n_in)
     for (uint32_t r = 0; r < most; r++)
         least[r] = matmul_least(2); /* between 1 and 8 */
     job->least = job->o->sparse > 1 ? least : NULL;
-    job->room = aligned_alloc(64, matmul_fine_bytes(most, n_in));
+    job->room = malloc(matmul_fine_bytes(most, n_in));
     for (const char *planes = job->o->planes; planes;) {
         uint32_t n = number(&planes);
         for (const char *rows = job->o->rows; rows;) {

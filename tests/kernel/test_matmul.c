@@ -228,7 +228,7 @@ static void run(const struct problem *p, const struct matrix *w, const float *x,
     size_t n_bytes = matmul_input_bytes(p->n_rows, p->n_in, p->activations);
     uint8_t *buffer = n_bytes ? aligned_alloc(64, n_bytes) : NULL;
     float *least = floats_new(p->n_rows);
-    uint8_t *room = aligned_alloc(64, matmul_fine_bytes(p->n_rows, p->n_in));
+    uint8_t *room = malloc(matmul_fine_bytes(p->n_rows, p->n_in));
     struct matmul_input in = {x, p->n_rows, p->n_in, p->activations, buffer, NULL};
     struct matmul_output out = {.y = y, .stride = p->n_out, .bias = bias};
     for (uint32_t r = 0; r < p->n_rows; r++)
