@@ -1,9 +1,9 @@
 /* [kernel] Attention of a few queries over pages of keys and values, one page at a time with a
  * running softmax (Milakov and Gimelshein 2018; Dao et al. 2022): per query m, the greatest score
  * so far, l, the sum of the weights e^score / e^m, and o, the sum of weights times v. As e^x is
- * 2^(x log2 e), m is kept times log2 e. A page holds K, turned so that
- * a vector is 16 positions of one dimension (kv_column), and V [page_tokens][head_dim]. Codes are multiplied
- * as they are: the scales of K make scores of sums, those of V are taken into the weights.
+ * 2^(x log2 e), m is kept times log2 e. A page holds K, turned so that a vector is 16 positions of
+ * one dimension (kv_column), and V [page_tokens][head_dim]. Codes are multiplied as they are: the
+ * scales of K make scores of sums, those of V are taken into the weights.
  *
  * A query's bits depend on itself and its keys only: every sum runs over dimensions or positions
  * in one order, whole pages are masked (weight exactly 0), nothing is read of V beyond the last

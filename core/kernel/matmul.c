@@ -131,6 +131,7 @@ static void choose_runs(const struct panel *p, const struct planes *x, struct ti
 {
     const enum cpu_level level = cpu_level();
     int_tile_fn *const *direct = direct_tiles(p, x, t), *first = NULL;
+    const bool whole = direct && x->n_tiles == 1;
     const uint32_t n_chunks = (x->n_blocks + INT_CHUNK - 1) / INT_CHUNK;
     const uint32_t n_lines = (int_block_bytes(p->format->bits, p->format->scales) + 63) / 64;
     ASSERT(t->n > 0 && n_chunks > 0);
@@ -142,8 +143,8 @@ static void choose_runs(const struct panel *p, const struct planes *x, struct ti
     t->run[0] = first ? first : t->run[0];
     t->decoded = !direct;
     t->on_the_way = first;
-    t->chunk = direct && x->n_tiles == 1 ? x->n_blocks : (x->n_blocks + n_chunks - 1) / n_chunks;
-    t->n_lines = direct && x->n_tiles == 1 ? 0 : (n_lines + t->n - 1) / t->n;
+    t->chunk = whole ? x->n_blocks : (x->n_blocks + n_chunks - 1) / n_chunks;
+    t->n_lines = whole ? 0 : (n_lines + t->n - 1) / t->n;
 }
 
 /* Tile i of the job's blocks. */

@@ -432,6 +432,8 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(struct int_product *job, const uint32_t 
     float *acc = job->acc + r0 * PANEL_ROWS + SIMD_LANES * h0;
     const size_t kept = NAME(kept)(n, bits, n_planes, decoded, packed_bits);
     const int copies = packed_bits && int_super_bytes(packed_scales) == 0;
+    const uint32_t read_bits = copies ? packed_bits : bits;
+    const enum int_scales read_scales = copies ? packed_scales : scales;
     const struct int_copy none = {NULL, NULL};
     struct int_copy copy = none;
     struct int_weights w = {.by = by}, packed = {.by = NULL};
@@ -463,10 +465,9 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(struct int_product *job, const uint32_t 
         if (at_once && low == all) {
             NAME(multiply)(w, x, 2, bits, shift, scales, most, some, h0, kept, f, acc, none);
         } else {
-            if (copies)
-                NAME(multiply)
-            (packed, x, 1, packed_bits, shift, packed_scales, most, some, h0, kept, f, acc, copy);
-            else NAME(multiply)(w, x, 1, bits, shift, scales, most, some, h0, kept, f, acc, none);
+            NAME(multiply)
+            (copies ? packed : w, x, 1, read_bits, shift, read_scales, most, some, h0, kept, f, acc,
+             copy);
             SIMD_APART(fine);
             if (!at_once && low == all)
                 NAME(multiply_low)(w, x, bits, shift, scales, most, some, h0, kept, f, acc);

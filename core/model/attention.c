@@ -113,16 +113,11 @@ static struct attention queries(const struct step *s, const struct unit *u, uint
 
 /* Units of a layer are shared out from the last to the first, all heads of one before the next: whoever
  * has them reads on where it is in a page. */
-struct taken {
-    const struct unit *u; /* NULL: no more */
-    uint32_t layer, kv_head;
-};
-
-/* What a worker has of them. */
 struct work {
+    uint32_t layer;
     struct share share;
-    uint32_t begin, end; /* heads of units, not begun yet */
-    struct taken next;   /* begun when the one at hand is done, and on its way meanwhile */
+    uint32_t begin, end;   /* items, not begun yet */
+    struct unit_head next; /* begun when the one at hand is done, and on its way meanwhile */
 };
 
 static bool is_wanted(const struct step *s, const struct unit *u, uint32_t layer)
@@ -146,14 +141,15 @@ uint32_t unit_last_page(const struct step *s, const struct unit *u)
     return least(u->split_end * s->m->plan.split_pages - 1, end); /* of all its rows */
 }
 
-static struct taken take(const struct step *s, uint32_t layer, struct work *w)
+/* u NULL: no more */
+static struct unit_head take(const struct step *s, struct work *w)
 {
     while (w->begin < w->end || share_take(&w->share, &w->begin, &w->end)) {
         const struct unit_head h = unit_head(s, w->begin++);
-        if (is_wanted(s, h.u, layer))
-            return (struct taken){h.u, layer, h.kv_head};
+        if (is_wanted(s, h.u, w->layer))
+            return h;
     }
-    return (struct taken){NULL, layer, 0};
+    return (struct unit_head){NULL, 0};
 }
 
 static uint32_t first_page(const struct step *s, const struct unit *u)
@@ -162,20 +158,21 @@ static uint32_t first_page(const struct step *s, const struct unit *u)
 }
 
 /* A page for the kernel, and the one after it: of the next unit where it is this one's last. */
-static struct attention_page page_of(const struct step *s, const struct taken *t, uint32_t page,
-                                     const struct taken *after, uint32_t page_after)
+static struct attention_page page_of(const struct step *s, uint32_t layer,
+                                     const struct unit_head *t, uint32_t page,
+                                     const struct unit_head *after, uint32_t page_after)
 {
     const struct kv_pool *kv = s->kv;
-    uint8_t *k = kv_page_k(kv, page, t->layer, t->kv_head);
-    uint8_t *v = kv_page_v(kv, page, t->layer, t->kv_head);
+    uint8_t *k = kv_page_k(kv, page, layer, t->kv_head);
+    uint8_t *v = kv_page_v(kv, page, layer, t->kv_head);
     return (struct attention_page){
         .type = kv->geometry.type,
         .k = k,
         .v = v,
         .k_scales = kv_page_scales(kv, k),
         .v_scales = kv_page_scales(kv, v),
-        .next_k = kv_page_k(kv, page_after, after->layer, after->kv_head),
-        .next_v = kv_page_v(kv, page_after, after->layer, after->kv_head),
+        .next_k = kv_page_k(kv, page_after, layer, after->kv_head),
+        .next_v = kv_page_v(kv, page_after, layer, after->kv_head),
     };
 }
 
@@ -195,7 +192,7 @@ static uint32_t count_keys(const struct unit *u, uint32_t group, uint32_t pos, u
 
 /* All queries of the unit over the pages of one split. Before the last page of the unit the next
  * unit is taken, so that its first page is on its way when this one ends. */
-static void attend_split(const struct step *s, const struct taken *t, const struct attention *a,
+static void attend_split(const struct step *s, const struct unit_head *t, const struct attention *a,
                          uint32_t split, struct work *w)
 {
     const struct unit *u = t->u;
@@ -206,25 +203,25 @@ static void attend_split(const struct step *s, const struct taken *t, const stru
     uint32_t end = least((split + 1) * split_pages, last + 1);
     attention_begin(a);
     for (uint32_t page = split * split_pages; page < end; page++) {
-        const struct taken *after = t;
+        const struct unit_head *after = t;
         uint32_t page_after = pages[least(page + 1, last)];
         if (page == last) {
-            w->next = take(s, t->layer, w);
+            w->next = take(s, w);
             if (w->next.u) {
                 after = &w->next;
                 page_after = first_page(s, w->next.u);
             }
         }
-        struct attention_page p = page_of(s, t, pages[page], after, page_after);
+        struct attention_page p = page_of(s, w->layer, t, pages[page], after, page_after);
         seen += count_keys(u, group, row->pos, page, tokens, s->scratch->n_keys);
         attention_page(a, &p);
     }
-    if (t->layer == 0 && t->kv_head == 0)
+    if (w->layer == 0 && t->kv_head == 0)
         atomic_fetch_add_explicit(&s->m->scores, seen, memory_order_relaxed);
 }
 
 /* A split's sums, kept for join_parts. */
-static void keep_part(const struct step *s, const struct taken *t, const struct attention *a)
+static void keep_part(const struct step *s, const struct unit_head *t, const struct attention *a)
 {
     const struct hparams *h = &s->m->h;
     const struct plan *p = &s->m->plan;
@@ -240,7 +237,7 @@ static void keep_part(const struct step *s, const struct taken *t, const struct 
 }
 
 /* All splits, one after the other, and the result to ctx. */
-static void attend_whole(const struct step *s, const struct taken *t, const struct attention *a,
+static void attend_whole(const struct step *s, const struct unit_head *t, const struct attention *a,
                          struct work *w)
 {
     const struct hparams *h = &s->m->h;
@@ -257,7 +254,7 @@ static void attend_whole(const struct step *s, const struct taken *t, const stru
         attention_join(a->n_q, all.m, all.l, all.o, a->m, a->l, a->o, dim);
     }
     for (uint32_t r = u->row; r < u->row + u->n_rows; r++, q += group) {
-        float *ctx = ctx_of(s, t->layer, r, t->kv_head);
+        float *ctx = ctx_of(s, w->layer, r, t->kv_head);
         if (ctx)
             attention_end(group, all.l + q, all.o + (size_t)q * dim, ctx, dim);
     }
@@ -300,7 +297,7 @@ static void finish_rows(const struct step *s, const struct unit *u, uint32_t lay
     }
 }
 
-static void attend_unit(const struct step *s, const struct taken *t, struct work *w)
+static void attend_unit(const struct step *s, const struct unit_head *t, struct work *w)
 {
     const struct unit *u = t->u;
     atomic_uint *left = &s->m->plan.left[u->row];
@@ -314,15 +311,16 @@ static void attend_unit(const struct step *s, const struct taken *t, struct work
     if (atomic_fetch_sub(left, 1) == 1) {
         uint32_t n_units = u->parts ? splits_of(&s->m->plan, s->batch->rows[u->row].pos) : 1;
         atomic_store(left, n_units * s->m->h.n_kv_heads); /* for the next layer */
-        finish_rows(s, u, t->layer);
+        finish_rows(s, u, w->layer);
     }
 }
 
 void attention_apply(const struct step *s, uint32_t layer)
 {
-    struct work w = {.share = share_begin(s->worker, s->m->plan.n_units * s->m->h.n_kv_heads, 1)};
+    struct work w = {.layer = layer,
+                     .share = share_begin(s->worker, s->m->plan.n_units * s->m->h.n_kv_heads, 1)};
     ahead_end(s);
-    for (struct taken t = take(s, layer, &w); t.u; t = w.next)
+    for (struct unit_head t = take(s, &w); t.u; t = w.next)
         attend_unit(s, &t, &w);
     worker_barrier(s->worker);
 }

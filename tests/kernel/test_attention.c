@@ -44,6 +44,11 @@ static float *scales_of(const struct pages *p, void *raw)
                             : NULL;
 }
 
+static size_t place_of_k(const struct pages *p, uint32_t t, uint32_t d)
+{
+    return kv_column(t, p->dim) + (size_t)d * KV_COLUMNS;
+}
+
 /* What value i of K or V, of position t, is. */
 static float value_of(const struct pages *p, void *raw, size_t i, uint32_t t)
 {
@@ -65,8 +70,7 @@ static void page_fill(struct pages *p, int page)
         }
         attention_store(p->type, k, v, t, p->raw_k[page], p->raw_v[page], p->dim, p->page_tokens);
         for (uint32_t d = 0; d < p->dim; d++) {
-            size_t at_k = kv_column(t, p->dim) + (size_t)d * KV_COLUMNS,
-                   at_v = (size_t)t * p->dim + d;
+            size_t at_k = place_of_k(p, t, d), at_v = (size_t)t * p->dim + d;
             p->k[page][at_k] = value_of(p, p->raw_k[page], at_k, t);
             p->v[page][at_v] = value_of(p, p->raw_v[page], at_v, t);
             /* halves: 11 bits; codes: half a step of 127 to the greatest, which is under 2 and 3 */
@@ -116,7 +120,7 @@ static void pages_spoil(struct pages *p, uint32_t n_keys)
     for (uint32_t pos = n_keys; pos < N_PAGES * p->page_tokens; pos++) {
         uint32_t page = pos / p->page_tokens, t = pos % p->page_tokens;
         for (uint32_t d = 0; d < p->dim; d++) {
-            spoil(p, p->raw_k[page], kv_column(t, p->dim) + (size_t)d * KV_COLUMNS, t);
+            spoil(p, p->raw_k[page], place_of_k(p, t, d), t);
             spoil(p, p->raw_v[page], (size_t)t * p->dim + d, t);
         }
     }
@@ -160,7 +164,7 @@ static void attend_double(const struct pages *p, const float *q, uint32_t n_keys
         uint32_t page = pos / p->page_tokens, t = pos % p->page_tokens;
         s[pos] = 0;
         for (uint32_t d = 0; d < p->dim; d++)
-            s[pos] += (double)q[d] * p->k[page][kv_column(t, p->dim) + (size_t)d * KV_COLUMNS];
+            s[pos] += (double)q[d] * p->k[page][place_of_k(p, t, d)];
         top = fmax(top, s[pos]);
     }
     memset(out, 0, p->dim * sizeof(*out));
