@@ -145,12 +145,17 @@ SIMD_INLINE SIMD_TARGET VF NAME(one)(const uint8_t *p)
 
 /* u[row] += steps [begin, end) of a block with the codes q. to: where its codes are copied, or NULL. */
 #if SIMD_DOTS
+/* Dots of one sum wait for each other: a single row has four sums, in the places of other rows. */
+SIMD_INLINE size_t NAME(sums)(const size_t rows) { return rows == 1 ? 4 : rows; }
+
 SIMD_INLINE SIMD_TARGET void NAME(dots)(VI u[PLANES_TILE][2], const uint8_t *p, const uint32_t bits,
                                         const int most, const size_t begin, const size_t end,
                                         const struct int_records x, const size_t rows,
                                         const struct int_rows some, const size_t h0, uint8_t *to)
 {
     (void)most;
+    const size_t n = NAME(sums)(rows);
+    SIMD_UNROLL for (size_t r = rows; r < n; r++) u[r][0] = u[r][1] = OP(set1_epi32)(0);
     SIMD_UNROLL for (size_t j = begin; j < end; j++)
     {
         VI c0 = NAME(step)(p, bits, j, h0), c1 = NAME(step)(p, bits, j, h0 + 1);
@@ -161,10 +166,13 @@ SIMD_INLINE SIMD_TARGET void NAME(dots)(VI u[PLANES_TILE][2], const uint8_t *p, 
         SIMD_UNROLL for (size_t r = 0; r < rows; r++)
         {
             VI v = NAME(four)(int_row(x, some, r, PLANES_BLOCK) + 4 * j);
-            u[r][0] = NAME(dot)(u[r][0], c0, v);
-            u[r][1] = NAME(dot)(u[r][1], c1, v);
+            const size_t at = n > rows ? j % n : r;
+            u[at][0] = NAME(dot)(u[at][0], c0, v);
+            u[at][1] = NAME(dot)(u[at][1], c1, v);
         }
     }
+    SIMD_UNROLL for (size_t d = n / 2; d >= rows; d /= 2) SIMD_UNROLL for (size_t r = 0; r < d; r++)
+        SIMD_UNROLL for (size_t h = 0; h < 2; h++) u[r][h] = OP(add_epi32)(u[r][h], u[r + d][h]);
 }
 #else
 /* maddubs adds two products of an unsigned and a signed byte in 16 bits, which saturate from codes
@@ -266,7 +274,7 @@ NAME(multiply)(struct int_weights w, struct int_records x, const size_t planes, 
     VI u[2][PLANES_TILE][2];
     SIMD_UNROLL for (size_t plane = 0; plane < planes; plane++)
     {
-        const uint8_t *factors = x.at[plane];
+        const uint8_t *factors = x.by ? x.by : x.at[plane];
         SIMD_UNROLL for (size_t g = 0; g < n_groups; g++)
         {
             const size_t start = n_groups == 2 ? at.halves + g * 4 * some.mt : at.start;
@@ -347,14 +355,15 @@ SIMD_INLINE SIMD_TARGET void NAME(keep)(VF f[PLANES_TILE][2], const size_t n, fl
         OP(store_ps)(acc + t * PANEL_ROWS + SIMD_LANES * h, f[t][h]);
 }
 
-/* The low plane alone, after the high one. */
+/* The low plane alone, after the high one. by: a record of its factors, or NULL: its own. */
 SIMD_INLINE SIMD_TARGET void NAME(multiply_low)(struct int_weights w, struct int_records x,
                                                 const uint32_t bits, const uint32_t shift,
                                                 const enum int_scales scales, const int most,
                                                 const struct int_rows some, const size_t h0,
-                                                const size_t kept, VF f[PLANES_TILE][2], float *acc)
+                                                const size_t kept, VF f[PLANES_TILE][2], float *acc,
+                                                const uint8_t *by)
 {
-    const struct int_records low = {{x.at[1], NULL}};
+    const struct int_records low = {{x.at[1], NULL}, by};
     SIMD_APART(w.p);
     SIMD_APART(w.super);
     if (int_is_decoded(scales))
@@ -362,6 +371,27 @@ SIMD_INLINE SIMD_TARGET void NAME(multiply_low)(struct int_weights w, struct int
     SIMD_APART(acc);
     NAME(multiply)
     (w, low, 1, bits, shift, scales, most, some, h0, kept, f, acc, (struct int_copy){NULL, NULL});
+}
+
+/* The low plane of most of the rows: of all, but the factors of the others are 0, which adds nothing. */
+SIMD_INLINE SIMD_TARGET void NAME(multiply_most)(struct int_weights w, struct int_records x,
+                                                 const uint32_t bits, const uint32_t shift,
+                                                 const enum int_scales scales, const int most,
+                                                 const struct int_rows some, const size_t h0,
+                                                 const size_t kept, VF f[PLANES_TILE][2],
+                                                 float *acc, uint32_t low)
+{
+    uint8_t by[PLANES_TILE * PLANES_ROW_BYTES];
+    const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    const __m256i rows = _mm256_and_si256(_mm256_set1_epi32((int)low), lane);
+    const __m256 mask = _mm256_castsi256_ps(_mm256_cmpeq_epi32(rows, lane));
+    SIMD_UNROLL for (size_t sum = 0; sum < 2; sum++)
+    {
+        const size_t at = planes_record(some.mt).scale + 4 * (sum * some.mt + some.r0);
+        const __m256 v = _mm256_loadu_ps((const float *)(const void *)(x.at[1] + at));
+        _mm256_storeu_ps((float *)(void *)(by + at), _mm256_and_ps(v, mask));
+    }
+    NAME(multiply_low)(w, x, bits, shift, scales, most, some, h0, kept, f, acc, by);
 }
 
 /* The low plane of some of the rows, one by one; their sums pass through acc. */
@@ -376,7 +406,8 @@ SIMD_INLINE SIMD_TARGET void NAME(multiply_some)(struct int_weights w, struct in
     for (; low; low &= low - 1) {
         const size_t t = (size_t)__builtin_ctz(low);
         const struct int_rows one = {some.mt, some.r0 + t, 1};
-        NAME(multiply_low)(w, x, bits, shift, scales, most, one, h0, 0, f, acc + t * PANEL_ROWS);
+        NAME(multiply_low)
+        (w, x, bits, shift, scales, most, one, h0, 0, f, acc + t * PANEL_ROWS, NULL);
     }
     NAME(fetch)(f, kept, acc);
 }
@@ -389,7 +420,7 @@ SIMD_INLINE size_t NAME(kept)(const size_t n, const uint32_t bits, const size_t 
     if (!SIMD_DOTS || SIMD_LANES == 8)
         return SIMD_DOTS && n < 4 ? n : 0;
     if (decoded && !packed_bits)
-        return n < 8 ? n : 5;
+        return n < 7 || (n == 7 && n_planes == 1) ? n : 5;
     if (n <= 4 || (n <= 6 && (decoded || bits == 8)))
         return n;
     if (n <= 6)
@@ -416,7 +447,7 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(struct int_product *job, const uint32_t 
                                                                         : 2);
     const size_t n_bytes = planes_record(mt).n_bytes;
     const struct int_rows some = {mt, r0, n};
-    struct int_records x = {{job->x, job->low}};
+    struct int_records x = {{job->x, job->low}, NULL};
     const uint8_t *fine = job->fine;
     const uint32_t all = (1U << n) - 1;
     /* from vector h0 on: what lies at it has constant offsets from here */
@@ -469,8 +500,8 @@ SIMD_INLINE SIMD_TARGET void NAME(tile)(struct int_product *job, const uint32_t 
             (copies ? packed : w, x, 1, read_bits, shift, read_scales, most, some, h0, kept, f, acc,
              copy);
             SIMD_APART(fine);
-            if (!at_once && low == all)
-                NAME(multiply_low)(w, x, bits, shift, scales, most, some, h0, kept, f, acc);
+            if (!at_once && 2 * (size_t)__builtin_popcount(low) >= n)
+                NAME(multiply_most)(w, x, bits, shift, scales, most, some, h0, kept, f, acc, low);
             else if (n > 1 && low)
                 NAME(multiply_some)(w, x, bits, shift, scales, most, some, h0, kept, f, acc, low);
         }

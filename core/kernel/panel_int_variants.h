@@ -31,9 +31,9 @@ struct int_rows {
     size_t mt, r0, n;
 };
 
-/* Records of a block, of one plane or two. */
+/* Records of a block, of one plane or two, and one with other factors, or NULL. */
 struct int_records {
-    const uint8_t *at[2];
+    const uint8_t *at[2], *by;
 };
 
 /* Row r of some, from n on of the second plane, among a record's values of `size` bytes each. */

@@ -23,7 +23,8 @@
 #include <stdint.h>
 
 enum { PLANES_BLOCK = 32, PLANES_TILE = 8 };
-enum { PLANES_MAGIC = 0x4b400000 }; /* the bits of PLANES_MAGIC_FLOAT */
+enum { PLANES_ROW_BYTES = PLANES_BLOCK + 5 * 4 }; /* of a record, for each row */
+enum { PLANES_MAGIC = 0x4b400000 };               /* the bits of PLANES_MAGIC_FLOAT */
 #define PLANES_MAGIC_FLOAT 0x1.8p23F
 
 struct planes {
@@ -49,7 +50,7 @@ static inline struct planes_record planes_record(size_t mt)
     r.sum = r.scale + 4 * mt;
     r.start = r.sum + 4 * mt;
     r.halves = r.start + 4 * mt;
-    r.n_bytes = r.halves + 8 * mt;
+    r.n_bytes = PLANES_ROW_BYTES * mt;
     return r;
 }
 

@@ -4,11 +4,11 @@
  *
  *   bench_matmul [--type q4_1,...] [--shape 1536x576,...] [--planes 1,2,0] [--rows 1,4,...]
  *                [--level best | all | NAME] [--threads 1] [--set MB] [--repeats 5] [--ms 4]
- *                [--sparse N]
+ *                [--sparse N] [--scatter 1]
  *
  * planes 0: float activations. set: as many copies of W, read in turn, as have that size: more than
  * the caches hold and less measure the memory. sparse: of two planes the second is read of every Nth
- * block of a row only, though all are counted. A shape is columns x rows of W^T: n_out x n_in. */
+ * block of a row only, though all are counted; scatter: of other blocks in every row. A shape is columns x rows of W^T: n_out x n_in. */
 #include "core/base/sort.h"
 #include "core/base/workers.h"
 #include "core/kernel/cpu.h"
@@ -45,7 +45,7 @@ static uint8_t *weights_new(const struct quant *q, size_t n_elems)
 
 struct options {
     const char *types, *shapes, *planes, *rows, *level;
-    uint32_t threads, set_mb, repeats, ms, sparse;
+    uint32_t threads, set_mb, repeats, ms, sparse, scatter;
 };
 
 struct job {
@@ -157,6 +157,12 @@ static uint32_t number(const char **at)
     return n;
 }
 
+static bool is_fine(const struct options *o, size_t row, size_t block)
+{
+    uint32_t h = o->scatter ? (uint32_t)(row * 4096 + block) * 2654435761U >> 12 : (uint32_t)block;
+    return h % o->sparse == 0;
+}
+
 static void bench_shape(struct job *job, int id, uint32_t n_out, uint32_t n_in)
 {
     struct error err;
@@ -182,7 +188,8 @@ static void bench_shape(struct job *job, int id, uint32_t n_out, uint32_t n_in)
     uint8_t *buffer = aligned_alloc(64, matmul_input_bytes(most, n_in, ACTIVATIONS_INT16) + 64);
     job->y = aligned_alloc(64, ((size_t)most * n_out * sizeof(float) + 63) / 64 * 64);
     for (size_t i = 0; i < (size_t)most * n_in; i++)
-        x[i] = (float)(int32_t)next() * 0x1p-31F * (i % n_in / 32 % job->o->sparse ? 1 : 8);
+        x[i] = (float)(int32_t)next() * 0x1p-31F *
+               (is_fine(job->o, i / n_in, i % n_in / PLANES_BLOCK) ? 8 : 1);
     float *least = aligned_alloc(64, (most * sizeof(float) + 63) / 64 * 64);
     for (uint32_t r = 0; r < most; r++)
         least[r] = matmul_least(2); /* between 1 and 8 */
@@ -219,16 +226,17 @@ static bool listed(const char *list, const char *name)
 
 static struct options options_of(int argc, char **argv)
 {
-    struct options o = {"q4_1", "1536x576", "1,2,0", "1,2,4,8,16,128,512", "all", 1, 0, 5, 4, 1};
+    struct options o = {"q4_1", "1536x576", "1,2,0", "1,2,4,8,16,128,512", "all", 1, 0, 5, 4, 1, 0};
     const struct {
         const char *name;
         const char **text;
         uint32_t *n;
-    } rows[] = {{"--type", &o.types, NULL},    {"--shape", &o.shapes, NULL},
-                {"--planes", &o.planes, NULL}, {"--rows", &o.rows, NULL},
-                {"--level", &o.level, NULL},   {"--threads", NULL, &o.threads},
-                {"--set", NULL, &o.set_mb},    {"--repeats", NULL, &o.repeats},
-                {"--ms", NULL, &o.ms},         {"--sparse", NULL, &o.sparse}};
+    } rows[] = {{"--type", &o.types, NULL},     {"--shape", &o.shapes, NULL},
+                {"--planes", &o.planes, NULL},  {"--rows", &o.rows, NULL},
+                {"--level", &o.level, NULL},    {"--threads", NULL, &o.threads},
+                {"--set", NULL, &o.set_mb},     {"--repeats", NULL, &o.repeats},
+                {"--ms", NULL, &o.ms},          {"--sparse", NULL, &o.sparse},
+                {"--scatter", NULL, &o.scatter}};
     for (int i = 1; i < argc; i += 2) {
         bool known = false;
         for (size_t j = 0; j < sizeof(rows) / sizeof(*rows) && i + 1 < argc; j++)
