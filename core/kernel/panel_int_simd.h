@@ -145,16 +145,14 @@ SIMD_INLINE SIMD_TARGET VF NAME(one)(const uint8_t *p)
 
 /* u[row] += steps [begin, end) of a block with the codes q. to: where its codes are copied, or NULL. */
 #if SIMD_DOTS
-/* Dots of one sum wait for each other: a single row has four sums, in the places of other rows. */
-SIMD_INLINE size_t NAME(sums)(const size_t rows) { return rows == 1 ? 4 : rows; }
-
 SIMD_INLINE SIMD_TARGET void NAME(dots)(VI u[PLANES_TILE][2], const uint8_t *p, const uint32_t bits,
                                         const int most, const size_t begin, const size_t end,
                                         const struct int_records x, const size_t rows,
                                         const struct int_rows some, const size_t h0, uint8_t *to)
 {
     (void)most;
-    const size_t n = NAME(sums)(rows);
+    /* dots of one sum wait for each other: a single row has four sums, in the places of other rows */
+    const size_t n = rows == 1 ? 4 : rows;
     SIMD_UNROLL for (size_t r = rows; r < n; r++) u[r][0] = u[r][1] = OP(set1_epi32)(0);
     SIMD_UNROLL for (size_t j = begin; j < end; j++)
     {
@@ -355,15 +353,14 @@ SIMD_INLINE SIMD_TARGET void NAME(keep)(VF f[PLANES_TILE][2], const size_t n, fl
         OP(store_ps)(acc + t * PANEL_ROWS + SIMD_LANES * h, f[t][h]);
 }
 
-/* The low plane alone, after the high one. by: a record of its factors, or NULL: its own. */
+/* The low plane alone, after the high one. */
 SIMD_INLINE SIMD_TARGET void NAME(multiply_low)(struct int_weights w, struct int_records x,
                                                 const uint32_t bits, const uint32_t shift,
                                                 const enum int_scales scales, const int most,
                                                 const struct int_rows some, const size_t h0,
-                                                const size_t kept, VF f[PLANES_TILE][2], float *acc,
-                                                const uint8_t *by)
+                                                const size_t kept, VF f[PLANES_TILE][2], float *acc)
 {
-    const struct int_records low = {{x.at[1], NULL}, by};
+    const struct int_records low = {{x.at[1], NULL}, x.by};
     SIMD_APART(w.p);
     SIMD_APART(w.super);
     if (int_is_decoded(scales))
@@ -391,7 +388,8 @@ SIMD_INLINE SIMD_TARGET void NAME(multiply_most)(struct int_weights w, struct in
         const __m256 v = _mm256_loadu_ps((const float *)(const void *)(x.at[1] + at));
         _mm256_storeu_ps((float *)(void *)(by + at), _mm256_and_ps(v, mask));
     }
-    NAME(multiply_low)(w, x, bits, shift, scales, most, some, h0, kept, f, acc, by);
+    x.by = by;
+    NAME(multiply_low)(w, x, bits, shift, scales, most, some, h0, kept, f, acc);
 }
 
 /* The low plane of some of the rows, one by one; their sums pass through acc. */
@@ -406,8 +404,7 @@ SIMD_INLINE SIMD_TARGET void NAME(multiply_some)(struct int_weights w, struct in
     for (; low; low &= low - 1) {
         const size_t t = (size_t)__builtin_ctz(low);
         const struct int_rows one = {some.mt, some.r0 + t, 1};
-        NAME(multiply_low)
-        (w, x, bits, shift, scales, most, one, h0, 0, f, acc + t * PANEL_ROWS, NULL);
+        NAME(multiply_low)(w, x, bits, shift, scales, most, one, h0, 0, f, acc + t * PANEL_ROWS);
     }
     NAME(fetch)(f, kept, acc);
 }
@@ -420,7 +417,7 @@ SIMD_INLINE size_t NAME(kept)(const size_t n, const uint32_t bits, const size_t 
     if (!SIMD_DOTS || SIMD_LANES == 8)
         return SIMD_DOTS && n < 4 ? n : 0;
     if (decoded && !packed_bits)
-        return n < 7 || (n == 7 && n_planes == 1) ? n : 5;
+        return n < (n_planes == 1 ? 8 : 7) ? n : 5;
     if (n <= 4 || (n <= 6 && (decoded || bits == 8)))
         return n;
     if (n <= 6)

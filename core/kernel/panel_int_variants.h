@@ -31,7 +31,7 @@ struct int_rows {
     size_t mt, r0, n;
 };
 
-/* Records of a block, of one plane or two, and one with other factors, or NULL. */
+/* Records of a block, of one plane or two; by: one whose factors stand for theirs, or NULL. */
 struct int_records {
     const uint8_t *at[2], *by;
 };

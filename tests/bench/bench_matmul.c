@@ -8,7 +8,8 @@
  *
  * planes 0: float activations. set: as many copies of W, read in turn, as have that size: more than
  * the caches hold and less measure the memory. sparse: of two planes the second is read of every Nth
- * block of a row only, though all are counted; scatter: of other blocks in every row. A shape is columns x rows of W^T: n_out x n_in. */
+ * block of a row only, though all are counted; scatter: of other blocks in every row. A shape is
+ * columns x rows of W^T: n_out x n_in. */
 #include "core/base/sort.h"
 #include "core/base/workers.h"
 #include "core/kernel/cpu.h"
@@ -157,6 +158,7 @@ static uint32_t number(const char **at)
     return n;
 }
 
+/* Whether a block has large values, for which its second plane is read. */
 static bool is_fine(const struct options *o, size_t row, size_t block)
 {
     uint32_t h = o->scatter ? (uint32_t)(row * 4096 + block) * 2654435761U >> 12 : (uint32_t)block;
