@@ -27,7 +27,7 @@
 #define ONE_MORE (UINT64_C(1) << 16)
 
 enum { SPIN_NS = 50000, SPINS = 32 /* between looks at the clock */, YIELDS = 64 };
-enum { CHUNKS = 16 }; /* of a slice, at most */
+enum { PARTS = 16 }; /* of a slice, of which a chunk is no more than one */
 /* A guest works for so long and then rests: less than half of the time, so that it is let in at once
  * when it wakes, and its stretch ends before a time slice (3 to 4 ms) might. */
 enum { STRETCH_NS = 1000000, REST_NS = 1500000 };
@@ -478,33 +478,36 @@ void workers_run(struct workers *pool, workers_fn *fn, void *arg)
 
 struct share share_begin(const struct worker *w, uint32_t n, uint32_t least)
 {
-    return (struct share){.w = w, .n = n, .least = least, .owner = w->id};
+    return (struct share){.w = w, .n = n, .least = least, .parts = PARTS, .owner = w->id};
 }
 
 /* How many chunks of the owner's slice were taken before in this section; counts one more. */
 static uint32_t take_chunk(struct slot *owner, uint32_t section)
 {
     uint64_t seen = atomic_load_explicit(&owner->taken, memory_order_relaxed), n;
-    do {
+    do
         n = section_of(seen) == section ? (uint32_t)seen : 0;
-        if (n >= CHUNKS)
-            break;
-    } while (!atomic_compare_exchange_weak_explicit(&owner->taken, &seen,
-                                                    ((uint64_t)section << 32) + n + 1,
-                                                    memory_order_relaxed, memory_order_relaxed));
+    while (!atomic_compare_exchange_weak_explicit(&owner->taken, &seen,
+                                                  ((uint64_t)section << 32) + n + 1,
+                                                  memory_order_relaxed, memory_order_relaxed));
     return (uint32_t)n;
 }
 
 /* Chunk i of a slice; false: there are no more. */
-static bool chunk_of(uint32_t i, uint32_t least, uint32_t *begin, uint32_t *end)
+static bool chunk_of(const struct share *s, uint32_t i, uint32_t *begin, uint32_t *end)
 {
-    uint32_t n = *end - *begin, size = (n + CHUNKS - 1) / CHUNKS;
-    size = size > least ? size : least;
-    if (i >= CHUNKS || i * size >= n)
-        return false;
-    *begin += i * size;
-    *end = *end - *begin > size ? *begin + size : *end;
-    return true;
+    const uint32_t most = (*end - *begin + s->parts - 1) / s->parts;
+    for (uint32_t size; *begin < *end; *begin += size) {
+        uint32_t left = *end - *begin;
+        size = (left + 1) / 2 < most ? (left + 1) / 2 : most;
+        size = size > s->least ? size : s->least;
+        size = size < left ? size : left;
+        if (i-- == 0) {
+            *end = *begin + size;
+            return true;
+        }
+    }
+    return false;
 }
 
 bool share_take(struct share *s, uint32_t *begin, uint32_t *end)
@@ -521,7 +524,7 @@ bool share_take(struct share *s, uint32_t *begin, uint32_t *end)
         }
         struct slot *slots = w->pool->slots;
         uint32_t i = take_chunk(&slots[s->owner], slots[w->id].section);
-        if (chunk_of(i, s->least, begin, end))
+        if (chunk_of(s, i, begin, end))
             return true;
     }
     return false;

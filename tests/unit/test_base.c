@@ -165,6 +165,7 @@ static void meet(const struct worker *w, void *arg)
     struct meeting *m = arg;
     for (uint32_t round = 1; round <= N_ROUNDS; round++) {
         struct share share = share_begin(w, N_ITEMS, 1 + round % 7);
+        share.parts = round % 3 ? share.parts : round % 5 + 1;
         double until = clock_ms() + (m->late && w->id == 0 ? 10 : 0);
         while (clock_ms() < until && n_taken(m) < round * N_ITEMS)
             ;
@@ -275,6 +276,53 @@ static void shares_alone(void **state)
         assert_true(share_take(&s, &b, &e) && b == begin && e == end);
         assert_false(share_take(&s, &b, &e));
     }
+}
+
+struct chunks {
+    uint32_t n_items, least, parts; /* parts 0: as share_begin sets them */
+    uint32_t size[32], n;
+};
+
+static void note_chunks(const struct worker *w, void *arg)
+{
+    struct chunks *c = arg;
+    struct share s = share_begin(w, c->n_items, c->least);
+    s.parts = c->parts ? c->parts : s.parts;
+    c->n = 0;
+    for (uint32_t begin, end, at = 0; share_take(&s, &begin, &end); at = end) {
+        assert_int_equal(begin, at);
+        c->size[c->n++] = end - begin;
+    }
+}
+
+/* Half of what is left each, but one of `parts` at most and `least` at least. */
+static void chunks_halve(void **state)
+{
+    static struct {
+        struct chunks in;
+        uint32_t want[32]; /* 0: the end */
+    } cases[] = {
+        {{.n_items = 0, .least = 1, .parts = 1}, {0}},
+        {{.n_items = 1, .least = 1, .parts = 1}, {1}},
+        {{.n_items = 24, .least = 1, .parts = 1}, {12, 6, 3, 2, 1}},
+        {{.n_items = 24, .least = 1, .parts = 3}, {8, 8, 4, 2, 1, 1}},
+        {{.n_items = 24, .least = 5, .parts = 1}, {12, 6, 5, 1}},
+        {{.n_items = 3, .least = 8, .parts = 1}, {3}},
+        {{.n_items = 64, .least = 1}, {4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 2, 1, 1}},
+    };
+    struct error err;
+    struct workers *pool = workers_open(1, &err);
+    (void)state;
+    assert_non_null(pool);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct chunks *c = &cases[i].in;
+        uint32_t n = 0;
+        workers_run(pool, note_chunks, c);
+        for (; n < c->n; n++)
+            assert_int_equal(c->size[n], cases[i].want[n]);
+        assert_int_equal(cases[i].want[n], 0);
+    }
+    workers_close(pool);
 }
 
 static void *keep_busy(void *arg)
@@ -427,13 +475,21 @@ static void group_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(utf8_round_trip),    cmocka_unit_test(utf8_refuses),
-        cmocka_unit_test(utf8_whole_cuts),    cmocka_unit_test(str_grows),
-        cmocka_unit_test(error_texts),        cmocka_unit_test(log_values),
-        cmocka_unit_test(mem_checks),         cmocka_unit_test(workers_meet),
-        cmocka_unit_test(shares_are_stolen),  cmocka_unit_test(guests_come_and_go),
-        cmocka_unit_test(shares_alone),       cmocka_unit_test(threads_wait_for_each_other),
-        cmocka_unit_test(crowd_makes_guests), cmocka_unit_test(slices_cover),
+        cmocka_unit_test(utf8_round_trip),
+        cmocka_unit_test(utf8_refuses),
+        cmocka_unit_test(utf8_whole_cuts),
+        cmocka_unit_test(str_grows),
+        cmocka_unit_test(error_texts),
+        cmocka_unit_test(log_values),
+        cmocka_unit_test(mem_checks),
+        cmocka_unit_test(workers_meet),
+        cmocka_unit_test(shares_are_stolen),
+        cmocka_unit_test(guests_come_and_go),
+        cmocka_unit_test(shares_alone),
+        cmocka_unit_test(chunks_halve),
+        cmocka_unit_test(threads_wait_for_each_other),
+        cmocka_unit_test(crowd_makes_guests),
+        cmocka_unit_test(slices_cover),
         cmocka_unit_test(group_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
