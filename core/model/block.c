@@ -45,34 +45,53 @@ static void join_row(const struct step *s, const struct branch *w, uint32_t r)
         norm_row(s->m, &w->after, x, x);
 }
 
+/* Rows [begin, end): to the stream, and normed for what comes next. */
+static void join_rows(const struct step *s, const struct ending *e, uint32_t n_rows, uint32_t begin,
+                      uint32_t end)
+{
+    for (uint32_t r = begin; r < end; r++)
+        join_row(s, e->norms, r);
+    norm_rows(s, &e->next, n_rows, begin, end);
+}
+
+/* Panels of y are computed; true: these were the last, and few rows are joined by one worker sooner than
+ * by all, who would have to meet before. */
+static bool brings_last(const struct step *s, uint32_t n, uint32_t n_panels)
+{
+    atomic_uint *left = &s->m->plan.unjoined;
+    if (atomic_fetch_sub(left, n) != n)
+        return false;
+    atomic_store(left, n_panels); /* for the next branch */
+    return true;
+}
+
 void block_join(const struct step *s, const struct ending *e, uint32_t layer)
 {
     const struct matrix *w = &e->w->w[0];
     uint32_t begin, end, n_rows = rows_after(s, layer);
-    bool late = norm_is_late(s->m), first = e->in == &s->a->ctx;
+    bool late = norm_is_late(s->m), first = e->in == &s->a->ctx, few = n_rows <= FEW_ROWS;
     struct matmul_input in = feed_input(s, e->w, e->in, n_rows);
     struct matmul_output out = {.y = late ? s->a->x : s->a->y,
                                 .stride = s->m->h.dim,
                                 .bias = e->w->bias,
                                 .store = late ? MATMUL_ADD : MATMUL_SET,
                                 .fetch = &s->scratch->ahead.fetch};
-    struct share share = share_begin(s->worker, w->n_panels, panels_least(e->w, n_rows));
+    struct share share = panels_share(s, e->w, w->n_panels, n_rows);
     while (share_take(&share, &begin, &end)) {
         if (first)
             move_up(s, layer, begin, end);
         matmul_run_panels(w, &in, &out, begin, end, s->worker->id);
         if (late)
             norm_panels(s, &e->next, n_rows, begin, end);
+        else if (few && brings_last(s, end - begin, w->n_panels))
+            join_rows(s, e, n_rows, 0, n_rows);
     }
     worker_barrier(s->worker);
-    if (late)
+    if (late || few)
         return;
     share = share_begin(s->worker, n_rows, 1);
-    while (share_take(&share, &begin, &end)) {
-        for (uint32_t r = begin; r < end; r++)
-            join_row(s, e->norms, r);
-        norm_rows(s, &e->next, n_rows, begin, end);
-    }
+    while (share_take(&share, &begin, &end))
+        join_rows(s, e, n_rows, begin, end);
     worker_barrier(s->worker);
 }
 

@@ -199,6 +199,7 @@ void plan_batch(struct model *m, const struct batch *b, const struct kv_pool *kv
     p->split_tokens = tokens * p->split_pages;
     for (uint32_t i = 0; i < m->h.n_kv_heads; i++)
         atomic_store_explicit(&p->unstored[i], 2 * m->h.head_dim, memory_order_relaxed);
+    atomic_store_explicit(&p->unjoined, m->w.layers[0].out.w[0].n_panels, memory_order_relaxed);
     for (uint32_t r = 0; r < b->n_rows; r++) {
         check_row(m, &b->rows[r], kv);
         ASSERT(!r || b->rows[r].seq != b->rows[r - 1].seq ||
@@ -264,6 +265,13 @@ bool feed_floats(const struct step *s, const struct stack *w)
 uint32_t panels_least(const struct stack *w, uint32_t n_rows)
 {
     return w->quantised || n_rows < MATMUL_BLAS_ROWS ? 1 : TILE_PANELS;
+}
+
+struct share panels_share(const struct step *s, const struct stack *w, uint32_t n, uint32_t n_rows)
+{
+    struct share share = share_begin(s->worker, n, panels_least(w, n_rows));
+    share.parts = n_rows <= FEW_ROWS ? 1 : share.parts;
+    return share;
 }
 
 /* ---- forward ---- */

@@ -15,7 +15,7 @@ void lm_head(const struct step *s, float *logits)
     const float *scale = norm_scale(s, n);
     struct matmul_input in = norm_input(s, w, &s->m->w.output_norm, scale, n);
     struct matmul_output out = {.y = logits, .stride = w->n_out, .scale = scale, .bias = w->bias};
-    struct share share = share_begin(s->worker, w->w[0].n_panels, panels_least(w, n));
+    struct share share = panels_share(s, w, w->w[0].n_panels, n);
     for (uint32_t begin, end; share_take(&share, &begin, &end);)
         matmul_run_panels(&w->w[0], &in, &out, begin, end, s->worker->id);
 }

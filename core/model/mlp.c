@@ -52,7 +52,7 @@ void mlp_forward(const struct step *s, uint32_t layer)
     struct matmul_input in = norm_input(s, &w->up, &w->ffn.before, scale, n_rows);
     struct matmul_input next = feed_input(s, &w->down, &s->a->mid, n_rows);
     struct ending e = {&w->down, &s->a->mid, &w->ffn, next_into(s, layer)};
-    struct share share = share_begin(s->worker, n_panels, at_once);
+    struct share share = panels_share(s, &w->up, n_panels, n_rows);
     ahead_begin(s, layer + 1, &w->up);
     for (uint32_t begin, end; share_take(&share, &begin, &end);)
         for (uint32_t n; begin < end; begin += n) {

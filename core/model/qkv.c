@@ -59,7 +59,7 @@ void qkv_project(const struct step *s, uint32_t layer)
     struct matmul_output out = {
         .y = s->a->qkv, .stride = w->n_out, .scale = scale, .fetch = &s->scratch->ahead.fetch};
     const uint32_t n = stack_panels(w), first = panel_of(w, s->m->h.n_heads * s->m->h.head_dim);
-    struct share share = share_begin(s->worker, n, panels_least(w, n_rows));
+    struct share share = panels_share(s, w, n, n_rows);
     ahead_begin(s, layer, w);
     for (uint32_t begin, end; share_take(&share, &begin, &end);)
         for (uint32_t from, to; begin < end; begin += to - from) {

@@ -5,12 +5,13 @@
  * panels of its output, for all rows, and what follows it is done at once to the columns that a worker
  * has just computed: keys and values go to their pages, activations are applied, the residual is
  * added and normed, and all is quantised for the next product. Attention is shared out by units of
- * (rows, KV head, split of the keys). So a layer has five meetings of the workers, however many rows
- * there are: after QKV, attention, its output, and the two halves of the MLP.
+ * (rows, KV head, split of the keys). So a layer has five meetings of the workers: after QKV, attention,
+ * its output, and the two halves of the MLP.
  *
  * An RMSNorm divides a row by one number, known only when all its columns are there. The product
  * after it waits for them anyway and does the division: W (x gain / rms) = (W (x gain)) / rms. Other
- * norms need whole rows, shared out by rows, and two meetings more. */
+ * norms need whole rows. A few are normed by whoever brings the last of their columns; many, with which
+ * a section takes a millisecond, are shared out after two meetings more. */
 #pragma once
 
 #include "core/base/workers.h"
@@ -148,6 +149,7 @@ struct plan {
     float *part_l;     /* [cap_parts, n_heads] */
     atomic_uint *left; /* [max_rows], at a unit's first row: units times KV heads still to come */
     atomic_uint *unstored; /* [n_kv_heads]: columns of their k and v still to come */
+    atomic_uint unjoined;  /* panels of a branch's y still to come */
     uint32_t *wanted;      /* [n_wanted]: rows whose logits are wanted */
     int32_t *slot;         /* [max_rows]: a row's place among these, or -1 */
     uint32_t n_wanted;
@@ -217,6 +219,12 @@ bool feed_floats(const struct step *s, const struct stack *w); /* the floats of 
 
 /* Panels of a stack of one or more matrices as one share: few at a time cost OpenBLAS dearly. */
 uint32_t panels_least(const struct stack *w, uint32_t n_rows);
+
+/* With so few rows a panel takes about a microsecond, as does a meeting. */
+enum { FEW_ROWS = 16 };
+
+/* Shares out n panels of a stack. */
+struct share panels_share(const struct step *s, const struct stack *w, uint32_t n, uint32_t n_rows);
 
 /* Where a norm's result goes: to h, for this stack. */
 struct into {

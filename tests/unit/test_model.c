@@ -7,6 +7,7 @@
 #include "core/kv/seq.h"
 #include "core/model/arch.h"
 #include "core/model/model.h"
+#include "core/model/stages.h"
 #include "tests/lib/gguf_writer.h"
 
 #include <math.h>
@@ -503,20 +504,21 @@ static void test_bits(void **state)
     }
 }
 
-/* Five meetings of the workers a layer for any number of rows, where norms divide late, else seven; one
- * before the layers. Rows without logits end in the last layer when K and V are stored. */
+/* Five meetings of the workers a layer; seven for many rows whose norms do not divide late; one before
+ * the layers. Rows without logits end in the last layer when K and V are stored. */
 static void test_barriers(void **state)
 {
-    static const uint32_t n_rows[] = {1, 4, 5, 100};
+    static const uint32_t n_rows[] = {1, 5, FEW_ROWS, FEW_ROWS + 1, 100};
     static float logits[100 * VOCAB];
     (void)state;
-    for (size_t i = 0; i < 4 * N_KINDS; i++) {
+    for (size_t i = 0; i < 5 * N_KINDS; i++) {
         const struct kind *k = &kinds[i % N_KINDS];
         struct batch_row rows[100];
         struct batch b = {rows, 0, 0};
         struct fixture f;
         struct seq s;
-        uint32_t ids[100], per_layer = strcmp(k->arch, "llama") == 0 ? 5 : 7;
+        bool five = strcmp(k->arch, "llama") == 0 || n_rows[i / N_KINDS] <= FEW_ROWS;
+        uint32_t ids[100], per_layer = five ? 5 : 7;
         fixture_open(&f, k, 2, 16, KV_F16);
         open_seq(&f, &s);
         make_ids(ids, 100, 1);
