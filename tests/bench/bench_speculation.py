@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Speculation off, adaptive and on, in turn: tokens a second, one JSON line per text and number of clients. Never gates.
 
-    tests/bench/bench_speculation.py [MODEL] [CLIENTS,...] [ROUNDS]       default: the default model, 1,8, 3
+    tests/bench/bench_speculation.py [MODEL] [CLIENTS,...] [ROUNDS]       default: the default model, 1,8, 10
 
 Texts: `edit` (a list to be said again with a change, greedy), `prose` (a story, greedy), `sampled` (a story at
-temperature 0.8). Each client asks for 128 tokens; figures are medians over the rounds, in which the three
-daemons take turns."""
+temperature 0.8). Each client asks for 128 tokens; rates are medians over the rounds, in which the daemons take turns in
+random order. A ratio is the mean of those to `off` in the same round, with its 95 % interval; `off again` is another
+daemon like `off`, so that its ratio says how far two of a kind differ."""
 import http.client
 import json
 import os
 import pathlib
+import random
 import statistics
 import subprocess
 import sys
@@ -18,7 +20,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ATTEND = os.environ.get("ATTEND", str(ROOT / "build/attend"))
-MODES = ("off", "auto", "on")
+MODES = ("off", "off again", "auto", "on")
 TOKENS = 128
 ITEMS = [f'{{"id": {i}, "name": "item number {i}", "colour": "{c}", "price": {i}.50}}'
          for i, c in enumerate("red green blue black white brown grey pink".split())]
@@ -53,8 +55,14 @@ def load(port, text, n):
     return n * TOKENS / (time.monotonic() - begin)
 
 
+def ratio(rates, base):
+    """Mean of the rounds' ratios, and how far from it the true one may lie."""
+    pairs = [r / b for r, b in zip(rates, base)]
+    return [round(statistics.mean(pairs), 4), round(1.96 * statistics.stdev(pairs) / len(pairs) ** 0.5, 4)]
+
+
 def start(model, mode):
-    d = subprocess.Popen([ATTEND, "serve", model, "--port", "0", "--speculation", mode], stdout=subprocess.PIPE,
+    d = subprocess.Popen([ATTEND, "serve", model, "--port", "0", "--speculation", mode.split()[0]], stdout=subprocess.PIPE,
                          stderr=subprocess.PIPE, text=True)
     d.port = int(d.stdout.readline().rsplit(":", 1)[1])
     for line in d.stderr:
@@ -67,7 +75,7 @@ def start(model, mode):
 def main():
     model = sys.argv[1] if len(sys.argv) > 1 else str(ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf")
     counts = [int(n) for n in (sys.argv[2] if len(sys.argv) > 2 else "1,8").split(",")]
-    rounds = int(sys.argv[3]) if len(sys.argv) > 3 else 3
+    rounds = max(2, int(sys.argv[3])) if len(sys.argv) > 3 else 10
     daemons = {mode: start(model, mode) for mode in MODES}
     try:
         for text in ("edit", "prose", "sampled"):
@@ -75,13 +83,14 @@ def main():
             for n in counts:
                 rates = {mode: [] for mode in MODES}
                 for _ in range(rounds):
-                    for mode, d in daemons.items():
-                        rates[mode].append(load(d.port, text, n))
-                median = {mode: statistics.median(r) for mode, r in rates.items()}
-                print(json.dumps({"bench": "speculation", "text": text, "clients": n,
-                                  **{f"{m}_tok_s": round(r, 1) for m, r in median.items()},
-                                  "auto_to_off": round(median["auto"] / median["off"], 3),
-                                  "on_to_off": round(median["on"] / median["off"], 3)}), flush=True)
+                    for mode in random.sample(MODES, len(MODES)):
+                        rates[mode].append(load(daemons[mode].port, text, n))
+                result = {"bench": "speculation", "text": text, "clients": n, "rounds": rounds}
+                for mode in MODES:
+                    result[f"{mode} tok_s"] = round(statistics.median(rates[mode]), 1)
+                for mode in MODES[1:]:
+                    result[f"{mode} to off"] = ratio(rates[mode], rates["off"])
+                print(json.dumps(result), flush=True)
     finally:
         for d in daemons.values():
             d.terminate()
