@@ -27,7 +27,7 @@
 #define ONE_MORE (UINT64_C(1) << 16)
 
 enum { SPIN_NS = 50000, SPINS = 32 /* between looks at the clock */, YIELDS = 64 };
-enum { PARTS = 16 }; /* of a slice, of which a chunk is no more than one */
+enum { PARTS = 16 }; /* a chunk is at most a 16th of a slice, unless the caller says otherwise */
 /* A guest works for so long and then rests: less than half of the time, so that it is let in at once
  * when it wakes, and its stretch ends before a time slice (3 to 4 ms) might. */
 enum { STRETCH_NS = 1000000, REST_NS = 1500000 };
@@ -481,25 +481,13 @@ struct share share_begin(const struct worker *w, uint32_t n, uint32_t least)
     return (struct share){.w = w, .n = n, .least = least, .parts = PARTS, .owner = w->id};
 }
 
-/* How many chunks of the owner's slice were taken before in this section; counts one more. */
-static uint32_t take_chunk(struct slot *owner, uint32_t section)
-{
-    uint64_t seen = atomic_load_explicit(&owner->taken, memory_order_relaxed), n;
-    do
-        n = section_of(seen) == section ? (uint32_t)seen : 0;
-    while (!atomic_compare_exchange_weak_explicit(&owner->taken, &seen,
-                                                  ((uint64_t)section << 32) + n + 1,
-                                                  memory_order_relaxed, memory_order_relaxed));
-    return (uint32_t)n;
-}
-
 /* Chunk i of a slice; false: there are no more. */
 static bool chunk_of(const struct share *s, uint32_t i, uint32_t *begin, uint32_t *end)
 {
-    const uint32_t most = (*end - *begin + s->parts - 1) / s->parts;
+    const uint32_t n = *end - *begin, most = n / s->parts + (n % s->parts != 0);
     for (uint32_t size; *begin < *end; *begin += size) {
         uint32_t left = *end - *begin;
-        size = (left + 1) / 2 < most ? (left + 1) / 2 : most;
+        size = left - left / 2 < most ? left - left / 2 : most;
         size = size > s->least ? size : s->least;
         size = size < left ? size : left;
         if (i-- == 0) {
@@ -510,9 +498,31 @@ static bool chunk_of(const struct share *s, uint32_t i, uint32_t *begin, uint32_
     return false;
 }
 
+/* The next chunk of the slice [*begin, *end), which is the owner's; false: all are taken. Who only finds
+ * that out writes nothing. */
+static bool take_chunk(const struct share *s, struct slot *owner, uint32_t section, uint32_t *begin,
+                       uint32_t *end)
+{
+    uint64_t seen = atomic_load_explicit(&owner->taken, memory_order_relaxed), n;
+    uint32_t b, e;
+    do {
+        n = section_of(seen) == section ? (uint32_t)seen : 0;
+        b = *begin;
+        e = *end;
+        if (!chunk_of(s, (uint32_t)n, &b, &e))
+            return false;
+    } while (!atomic_compare_exchange_weak_explicit(&owner->taken, &seen,
+                                                    ((uint64_t)section << 32) + n + 1,
+                                                    memory_order_relaxed, memory_order_relaxed));
+    *begin = b;
+    *end = e;
+    return true;
+}
+
 bool share_take(struct share *s, uint32_t *begin, uint32_t *end)
 {
     const struct worker *w = s->w;
+    ASSERT(s->least > 0 && s->parts > 0);
     if (!worker_takes(w))
         return false;
     for (; s->from < w->n; s->from++, s->owner = (w->id + s->from) % w->n) {
@@ -523,8 +533,7 @@ bool share_take(struct share *s, uint32_t *begin, uint32_t *end)
             return *begin < *end;
         }
         struct slot *slots = w->pool->slots;
-        uint32_t i = take_chunk(&slots[s->owner], slots[w->id].section);
-        if (chunk_of(s, i, begin, end))
+        if (take_chunk(s, &slots[s->owner], slots[w->id].section, begin, end))
             return true;
     }
     return false;

@@ -63,8 +63,9 @@ static inline void worker_slice(const struct worker *w, uint32_t n, uint32_t *be
 
 /* n items handed out in chunks: a worker takes those of its own slice, one after the other, and then what
  * is left of the others', so that one that was held up costs little, and one that does not take part
- * nothing. A chunk is half of what is left of the slice, but at most one of `parts` parts of it, 16 unless
- * the caller sets another number, and of `least` items at least: to take one costs some 50 ns (measured). A barrier lies between two shares:
+ * nothing. A chunk is half of what is left of the slice, but of `least` items at least, and at most one
+ * of `parts` parts of the slice, 16 unless the caller sets another number. Taking one costs some 50 ns
+ * (measured). A barrier lies between two shares:
  *
  *   struct share s = share_begin(w, n, 1);
  *   for (uint32_t begin, end; share_take(&s, &begin, &end);) ... */

@@ -54,14 +54,14 @@ static void join_rows(const struct step *s, const struct ending *e, uint32_t n_r
     norm_rows(s, &e->next, n_rows, begin, end);
 }
 
-/* Panels of y are computed; true: these were the last, and few rows are joined by one worker sooner than
- * by all, who would have to meet before. */
+/* Counts n panels of y as computed. True, once per branch: these were the last. The counter is ready for
+ * the next branch then, before which all meet. */
 static bool brings_last(const struct step *s, uint32_t n, uint32_t n_panels)
 {
-    atomic_uint *left = &s->m->plan.unjoined;
+    atomic_uint *left = s->m->plan.unjoined;
     if (atomic_fetch_sub(left, n) != n)
         return false;
-    atomic_store(left, n_panels); /* for the next branch */
+    atomic_store(left, n_panels);
     return true;
 }
 
@@ -69,7 +69,7 @@ void block_join(const struct step *s, const struct ending *e, uint32_t layer)
 {
     const struct matrix *w = &e->w->w[0];
     uint32_t begin, end, n_rows = rows_after(s, layer);
-    bool late = norm_is_late(s->m), first = e->in == &s->a->ctx, few = n_rows <= FEW_ROWS;
+    bool late = norm_is_late(s->m), first = e->in == &s->a->ctx, few = n_rows <= JOINED_BY_ONE;
     struct matmul_input in = feed_input(s, e->w, e->in, n_rows);
     struct matmul_output out = {.y = late ? s->a->x : s->a->y,
                                 .stride = s->m->h.dim,

@@ -14,6 +14,8 @@ enum {
     LEAST_SPLIT = 128,  /* what is left of that with any page size */
     UNIT_QUERIES = 96,  /* rows of a unit times heads of a group, at least one row */
     MAX_PAGE_TOKENS = 256,
+    SMALL_ROWS = 16,       /* rows at most, for which */
+    PART_BYTES = 512 << 10 /* so much of a slice may be taken at once: some 25 us */
 };
 
 /* ---- room ---- */
@@ -91,6 +93,7 @@ static void layout_plan(const struct model *m, struct plan *p, uint8_t *base, si
     p->wanted = take(base, used, m->max_rows, sizeof(*p->wanted));
     p->slot = take(base, used, m->max_rows, sizeof(*p->slot));
     p->left = take(base, used, m->max_rows, sizeof(*p->left));
+    p->unjoined = take(base, used, 1, sizeof(*p->unjoined));
     p->unstored = take(base, used, h->n_kv_heads, sizeof(*p->unstored));
     p->part_m = take(base, used, (size_t)p->cap_parts * h->n_heads, sizeof(float));
     p->part_l = take(base, used, (size_t)p->cap_parts * h->n_heads, sizeof(float));
@@ -199,7 +202,7 @@ void plan_batch(struct model *m, const struct batch *b, const struct kv_pool *kv
     p->split_tokens = tokens * p->split_pages;
     for (uint32_t i = 0; i < m->h.n_kv_heads; i++)
         atomic_store_explicit(&p->unstored[i], 2 * m->h.head_dim, memory_order_relaxed);
-    atomic_store_explicit(&p->unjoined, m->w.layers[0].out.w[0].n_panels, memory_order_relaxed);
+    atomic_store_explicit(p->unjoined, m->w.layers[0].out.w[0].n_panels, memory_order_relaxed);
     for (uint32_t r = 0; r < b->n_rows; r++) {
         check_row(m, &b->rows[r], kv);
         ASSERT(!r || b->rows[r].seq != b->rows[r - 1].seq ||
@@ -262,15 +265,16 @@ bool feed_floats(const struct step *s, const struct stack *w)
     return w->floats || s->m->activations == ACTIVATIONS_FLOAT;
 }
 
-uint32_t panels_least(const struct stack *w, uint32_t n_rows)
-{
-    return w->quantised || n_rows < MATMUL_BLAS_ROWS ? 1 : TILE_PANELS;
-}
-
 struct share panels_share(const struct step *s, const struct stack *w, uint32_t n, uint32_t n_rows)
 {
-    struct share share = share_begin(s->worker, n, panels_least(w, n_rows));
-    share.parts = n_rows <= FEW_ROWS ? 1 : share.parts;
+    bool many = n_rows >= MATMUL_BLAS_ROWS && !w->quantised;
+    struct share share = share_begin(s->worker, n, many ? TILE_PANELS : 1);
+    size_t n_bytes = 0;
+    for (uint32_t i = 0; i < w->n; i++)
+        n_bytes += w->w[i].n_bytes;
+    size_t parts = n_bytes / s->worker->n / PART_BYTES + 1;
+    if (n_rows <= SMALL_ROWS && parts < share.parts)
+        share.parts = (uint32_t)parts;
     return share;
 }
 

@@ -47,7 +47,6 @@ void mlp_forward(const struct step *s, uint32_t layer)
 {
     const struct layer *w = &s->m->w.layers[layer];
     uint32_t n_rows = rows_after(s, layer), n_panels = w->up.w[0].n_panels;
-    uint32_t at_once = panels_least(&w->up, n_rows);
     const float *scale = norm_scale(s, n_rows);
     struct matmul_input in = norm_input(s, &w->up, &w->ffn.before, scale, n_rows);
     struct matmul_input next = feed_input(s, &w->down, &s->a->mid, n_rows);
@@ -56,7 +55,7 @@ void mlp_forward(const struct step *s, uint32_t layer)
     ahead_begin(s, layer + 1, &w->up);
     for (uint32_t begin, end; share_take(&share, &begin, &end);)
         for (uint32_t n; begin < end; begin += n) {
-            n = least(end - begin, at_once);
+            n = least(end - begin, share.least);
             run_panels(s, w, &in, &next, scale, begin, begin + n);
         }
     worker_barrier(s->worker);

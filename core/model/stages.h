@@ -10,8 +10,8 @@
  *
  * An RMSNorm divides a row by one number, known only when all its columns are there. The product
  * after it waits for them anyway and does the division: W (x gain / rms) = (W (x gain)) / rms. Other
- * norms need whole rows. A few are normed by whoever brings the last of their columns; many, with which
- * a section takes a millisecond, are shared out after two meetings more. */
+ * norms need whole rows. A few are normed by whoever brings the last of their columns, more of them are
+ * shared out, after two meetings more. */
 #pragma once
 
 #include "core/base/workers.h"
@@ -149,7 +149,7 @@ struct plan {
     float *part_l;     /* [cap_parts, n_heads] */
     atomic_uint *left; /* [max_rows], at a unit's first row: units times KV heads still to come */
     atomic_uint *unstored; /* [n_kv_heads]: columns of their k and v still to come */
-    atomic_uint unjoined;  /* panels of a branch's y still to come */
+    atomic_uint *unjoined; /* panels of a branch's y still to come */
     uint32_t *wanted;      /* [n_wanted]: rows whose logits are wanted */
     int32_t *slot;         /* [max_rows]: a row's place among these, or -1 */
     uint32_t n_wanted;
@@ -217,13 +217,8 @@ struct matmul_input feed_input(const struct step *s, const struct stack *w, cons
                                uint32_t n_rows);
 bool feed_floats(const struct step *s, const struct stack *w); /* the floats of a feed are read */
 
-/* Panels of a stack of one or more matrices as one share: few at a time cost OpenBLAS dearly. */
-uint32_t panels_least(const struct stack *w, uint32_t n_rows);
-
-/* With so few rows a panel takes about a microsecond, as does a meeting. */
-enum { FEW_ROWS = 16 };
-
-/* Shares out n panels of a stack. */
+/* Shares out the panels of a stack, n of them side by side. Few at a time cost OpenBLAS dearly; of a small
+ * stack and for few rows the first chunks are large, for a panel takes about a microsecond there. */
 struct share panels_share(const struct step *s, const struct stack *w, uint32_t n, uint32_t n_rows);
 
 /* Where a norm's result goes: to h, for this stack. */
@@ -270,6 +265,9 @@ void ahead_end(const struct step *s);                        /* what is left is 
 void attention_apply(const struct step *s, uint32_t layer);  /* qkv, pages -> ctx */
 void attn_out_project(const struct step *s, uint32_t layer); /* ctx -> y; x += y -> h */
 void mlp_forward(const struct step *s, uint32_t layer);      /* h -> mid -> y; x += y -> h */
+
+/* So few rows are joined by one worker sooner than by all, who would have to meet before. */
+enum { JOINED_BY_ONE = 16 };
 
 /* The end of a branch: y = W in, x += y with the branch's norms, and the next norm of it to h. */
 struct ending {

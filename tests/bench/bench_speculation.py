@@ -5,7 +5,7 @@
 
 Texts: `edit` (a list to be said again with a change, greedy), `prose` (a story, greedy), `sampled` (a story at
 temperature 0.8). Each client asks for 128 tokens; rates are medians over the rounds, in which the daemons take turns in
-random order. A ratio is the mean of those to `off` in the same round, with its 95 % interval; `off again` is another
+random order. A ratio is the mean of those to `off` in the same round, and 1.96 standard errors; `off_again` is another
 daemon like `off`, so that its ratio says how far two of a kind differ."""
 import http.client
 import json
@@ -20,7 +20,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ATTEND = os.environ.get("ATTEND", str(ROOT / "build/attend"))
-MODES = ("off", "off again", "auto", "on")
+MODES = ("off", "off_again", "auto", "on")
 TOKENS = 128
 ITEMS = [f'{{"id": {i}, "name": "item number {i}", "colour": "{c}", "price": {i}.50}}'
          for i, c in enumerate("red green blue black white brown grey pink".split())]
@@ -56,13 +56,13 @@ def load(port, text, n):
 
 
 def ratio(rates, base):
-    """Mean of the rounds' ratios, and how far from it the true one may lie."""
+    """Mean of the rounds' ratios, and 1.96 of its standard errors."""
     pairs = [r / b for r, b in zip(rates, base)]
     return [round(statistics.mean(pairs), 4), round(1.96 * statistics.stdev(pairs) / len(pairs) ** 0.5, 4)]
 
 
 def start(model, mode):
-    d = subprocess.Popen([ATTEND, "serve", model, "--port", "0", "--speculation", mode.split()[0]], stdout=subprocess.PIPE,
+    d = subprocess.Popen([ATTEND, "serve", model, "--port", "0", "--speculation", mode.split("_")[0]], stdout=subprocess.PIPE,
                          stderr=subprocess.PIPE, text=True)
     d.port = int(d.stdout.readline().rsplit(":", 1)[1])
     for line in d.stderr:
@@ -75,7 +75,9 @@ def start(model, mode):
 def main():
     model = sys.argv[1] if len(sys.argv) > 1 else str(ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf")
     counts = [int(n) for n in (sys.argv[2] if len(sys.argv) > 2 else "1,8").split(",")]
-    rounds = max(2, int(sys.argv[3])) if len(sys.argv) > 3 else 10
+    rounds = int(sys.argv[3]) if len(sys.argv) > 3 else 10
+    if rounds < 2:
+        sys.exit(f"bench_speculation: ROUNDS is {rounds}, 2 are needed at least")
     daemons = {mode: start(model, mode) for mode in MODES}
     try:
         for text in ("edit", "prose", "sampled"):
@@ -87,9 +89,9 @@ def main():
                         rates[mode].append(load(daemons[mode].port, text, n))
                 result = {"bench": "speculation", "text": text, "clients": n, "rounds": rounds}
                 for mode in MODES:
-                    result[f"{mode} tok_s"] = round(statistics.median(rates[mode]), 1)
+                    result[f"{mode}_tok_s"] = round(statistics.median(rates[mode]), 1)
                 for mode in MODES[1:]:
-                    result[f"{mode} to off"] = ratio(rates[mode], rates["off"])
+                    result[f"{mode}_to_off"] = ratio(rates[mode], rates["off"])
                 print(json.dumps(result), flush=True)
     finally:
         for d in daemons.values():

@@ -291,6 +291,7 @@ static void note_chunks(const struct worker *w, void *arg)
     c->n = 0;
     for (uint32_t begin, end, at = 0; share_take(&s, &begin, &end); at = end) {
         assert_int_equal(begin, at);
+        assert_true(c->n < 31);
         c->size[c->n++] = end - begin;
     }
 }

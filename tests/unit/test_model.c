@@ -20,7 +20,7 @@
 
 #include <cmocka.h>
 
-enum { DIM = 20, HEADS = 6, KV_HEADS = 2, HEAD = 6, ROPE = 4, FF = 28, VOCAB = 37, CTX = 400 };
+enum { DIM = 80, HEADS = 6, KV_HEADS = 2, HEAD = 6, ROPE = 4, FF = 28, VOCAB = 37, CTX = 400 };
 enum { LAYERS = 2, HEADS_DIM = HEADS * HEAD, KV_DIM = KV_HEADS * HEAD };
 static const float EPS = 1e-5F, THETA = 1000;
 
@@ -44,7 +44,9 @@ static float value(const char *name, uint64_t i)
         return 0;
     if (strstr(name, "norm.weight"))
         return 1 + u / 2;
-    return strstr(name, "bias") ? u / 2 : u / 3;
+    if (strstr(name, "bias"))
+        return u / 2;
+    return strstr(name, "attn_output") || strstr(name, "ffn_down") ? u / 3 : u / 6;
 }
 
 struct kind {
@@ -508,7 +510,7 @@ static void test_bits(void **state)
  * the layers. Rows without logits end in the last layer when K and V are stored. */
 static void test_barriers(void **state)
 {
-    static const uint32_t n_rows[] = {1, 5, FEW_ROWS, FEW_ROWS + 1, 100};
+    static const uint32_t n_rows[] = {1, 5, JOINED_BY_ONE, JOINED_BY_ONE + 1, 100};
     static float logits[100 * VOCAB];
     (void)state;
     for (size_t i = 0; i < 5 * N_KINDS; i++) {
@@ -517,7 +519,7 @@ static void test_barriers(void **state)
         struct batch b = {rows, 0, 0};
         struct fixture f;
         struct seq s;
-        bool five = strcmp(k->arch, "llama") == 0 || n_rows[i / N_KINDS] <= FEW_ROWS;
+        bool five = strcmp(k->arch, "llama") == 0 || n_rows[i / N_KINDS] <= JOINED_BY_ONE;
         uint32_t ids[100], per_layer = five ? 5 : 7;
         fixture_open(&f, k, 2, 16, KV_F16);
         open_seq(&f, &s);
@@ -544,13 +546,14 @@ static void test_company(void **state)
     static const uint32_t held[SEQS] = {LONG, 17, 255, 0, 31}, more[SEQS] = {1, 1, 1, 70, 2};
     static float alone[SEQS][(LONG + 80) * VOCAB], got[100 * VOCAB], scratch[LONG * VOCAB];
     (void)state;
-    for (int type = 0; type < KV_TYPES; type++) {
+    for (int round = 0; round < 2 * KV_TYPES; round++) { /* llama, GPT-2 */
+        enum kv_type type = (enum kv_type)(round / 2);
         uint32_t ids[SEQS][LONG + 80];
         struct batch_row rows[100];
         struct seq seqs[SEQS];
         struct fixture f;
         struct batch b = {rows, 0, 0};
-        fixture_open(&f, &kinds[2], 2, 16, (enum kv_type)type);
+        fixture_open(&f, &kinds[round % 2 ? 0 : 2], 2, 16, type);
         for (uint32_t i = 0; i < SEQS; i++) {
             make_ids(ids[i], held[i] + more[i], 100 * i);
             run(&f, ids[i], held[i] + more[i], LONG, alone[i]);
@@ -689,10 +692,10 @@ static void test_refusals(void **state)
     refuse(values, true, true, "value_length is 7, keys have 6");
     refuse(stranger, true, true, "tensor blk.0.attn_q_norm.weight is no part of a llama");
     refuse(third_layer, true, true, "tensor blk.2.attn_norm.weight is no part of a llama");
-    refuse(wrong_shape, false, false, "output_norm.weight is [21] of 1 dimensions, wanted [20]");
+    refuse(wrong_shape, false, false, "output_norm.weight is [81] of 1 dimensions, wanted [80]");
     refuse(missing, false, false, "no tensor output_norm.weight");
     refuse(wrong_matrix, false, false,
-           "blk.0.attn_q.weight is [12, 20] of 2 dimensions, wanted [36, 20]");
+           "blk.0.attn_q.weight is [12, 80] of 2 dimensions, wanted [36, 80]");
     refuse(groups, false, true, "head_count_kv is 4: 6 heads");
     refuse(base_of_nothing, false, true, "rope.freq_base is 1e-50, wanted a number from 1e-30");
 }
