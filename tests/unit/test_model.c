@@ -36,17 +36,33 @@ static uint64_t hash(const char *name)
 
 static const char *silenced = ""; /* a tensor that is 0 instead, in the reference only */
 
+/* A tensor's values: mean + (-1 .. 1) * width. */
+struct spread {
+    char name[96];
+    uint64_t hash;
+    float mean, width;
+};
+
+static struct spread spread_of(const char *name)
+{
+    struct spread t = {.hash = hash(name), .mean = strstr(name, "norm.weight") ? 1 : 0};
+    snprintf(t.name, sizeof(t.name), "%s", name);
+    if (t.mean > 0 || strstr(name, "bias"))
+        t.width = 1 / 2.0F;
+    else
+        t.width = strstr(name, "attn_output") || strstr(name, "ffn_down") ? 1 / 3.0F : 1 / 6.0F;
+    return t;
+}
+
 static float value(const char *name, uint64_t i)
 {
-    uint64_t h = (hash(name) + i) * 0x9E3779B97F4A7C15u;
-    float u = (float)(h >> 40) / (float)(1 << 23) - 1; /* -1 .. 1 */
+    static struct spread t; /* of the tensor asked for last */
     if (strcmp(name, silenced) == 0)
         return 0;
-    if (strstr(name, "norm.weight"))
-        return 1 + u / 2;
-    if (strstr(name, "bias"))
-        return u / 2;
-    return strstr(name, "attn_output") || strstr(name, "ffn_down") ? u / 3 : u / 6;
+    if (strcmp(name, t.name) != 0)
+        t = spread_of(name);
+    uint64_t h = (t.hash + i) * 0x9E3779B97F4A7C15u;
+    return t.mean + ((float)(h >> 40) / (float)(1 << 23) - 1) * t.width;
 }
 
 struct kind {
